@@ -1,4 +1,4 @@
-// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | avx512 | bk=256,bq=96,copy_keys=0,copy_values=0,mr=8,nv=3,tail=0,unroll=2
+// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | avx512 | bk=256,bq=64,copy_keys=0,copy_values=0,mr=8,nv=2,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/config.h"
@@ -6,12 +6,12 @@
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_attention_flash_37eca2e0803ddcd92f8e_text {
+namespace tracea_attention_flash_838a8ab2b91401294fa6_text {
 using namespace tracea;
 
-using Tile0 = AttentionTile<float, 8, 3, 2>;
-static_assert(Tile0::columns == 48, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_37eca2e0803ddcd92f8e(const tracea_call* call, int32_t rank) {
+using Tile0 = AttentionTile<float, 8, 2, 2>;
+static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
+extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_838a8ab2b91401294fa6(const tracea_call* call, int32_t rank) {
   const float* const q = static_cast<const float*>(call->pointers[0]);
   const float* const k = static_cast<const float*>(call->pointers[1]);
   const float* const v = static_cast<const float*>(call->pointers[2]);
@@ -38,20 +38,20 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_37
   const int64_t y_stride2 = call->integers[19];
   const int64_t y_stride3 = call->integers[20];
   float* const queries = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 384);
-  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 384 + 49152);
-  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 384 + 49536);
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 384 + 49920);
-  for (TaskLoop tasks0(call, rank, 0, (s + 95) / 96 * batch * kv_heads * sharing); tasks0.next();) {
+  float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256);
+  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 32768);
+  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 33024);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 33280);
+  for (TaskLoop tasks0(call, rank, 0, (s + 63) / 64 * batch * kv_heads * sharing); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t i_batch = task / ((s + 95) / 96 * kv_heads * sharing);
-    const int64_t i_kv = task / ((s + 95) / 96 * sharing) % kv_heads;
-    const int64_t i_sharing = task / ((s + 95) / 96) % sharing;
-    const int64_t first = task % ((s + 95) / 96) * 96;
-    const int64_t rows = min_index(s - first, 96);
+    const int64_t i_batch = task / ((s + 63) / 64 * kv_heads * sharing);
+    const int64_t i_kv = task / ((s + 63) / 64 * sharing) % kv_heads;
+    const int64_t i_sharing = task / ((s + 63) / 64) % sharing;
+    const int64_t first = task % ((s + 63) / 64) * 64;
+    const int64_t rows = min_index(s - first, 64);
     // Pack q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d] -> queries
-    pack_a<float, 48>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, d, queries);
-    // AttentionStart sums[0 : +(rows + 47) / 48, 0 : +dv, 0 : +48]
+    pack_a<float, 32>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, d, queries);
+    // AttentionStart sums[0 : +(rows + 31) / 32, 0 : +dv, 0 : +32]
     Tile0::start(rows, dv, {peaks, totals, sums});
     const int64_t key_begin = 0;
     const int64_t key_end = min_index(first + rows, t);
@@ -64,4 +64,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_37
     Tile0::finish(rows, dv, {peaks, totals, sums}, y + first * y_stride3 + i_batch * y_stride0 + i_kv * y_stride1 + i_sharing * y_stride2, y_stride3, 1);
   }
 }
-}  // namespace tracea_attention_flash_37eca2e0803ddcd92f8e_text
+}  // namespace tracea_attention_flash_838a8ab2b91401294fa6_text

@@ -1,4 +1,4 @@
-// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | neon | bk=256,bq=24,copy_keys=0,copy_values=0,mr=8,nv=3,tail=0,unroll=2
+// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | neon | bk=256,bq=32,copy_keys=0,copy_values=0,mr=6,nv=4,tail=4,unroll=2
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/config.h"
@@ -6,12 +6,12 @@
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_attention_flash_2f04c7720a30e91a1b31_text {
+namespace tracea_attention_flash_a21e77f91ce120c77009_text {
 using namespace tracea;
 
-using Tile0 = AttentionTile<float, 8, 3, 2>;
-static_assert(Tile0::columns == 12, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_2f04c7720a30e91a1b31(const tracea_call* call, int32_t rank) {
+using Tile0 = AttentionTile<float, 6, 4, 2>;
+static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
+extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_a21e77f91ce120c77009(const tracea_call* call, int32_t rank) {
   const float* const q = static_cast<const float*>(call->pointers[0]);
   const float* const k = static_cast<const float*>(call->pointers[1]);
   const float* const v = static_cast<const float*>(call->pointers[2]);
@@ -38,30 +38,30 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_2f
   const int64_t y_stride2 = call->integers[19];
   const int64_t y_stride3 = call->integers[20];
   float* const queries = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + (d * 3 + 1) / 2 * 64);
-  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank) + (d * 3 + 1) / 2 * 64 + 12288);
-  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + (d * 3 + 1) / 2 * 64 + 12416);
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d * 3 + 1) / 2 * 64 + 12544);
-  for (TaskLoop tasks0(call, rank, 0, (s + 23) / 24 * batch * kv_heads * sharing); tasks0.next();) {
+  float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 128);
+  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 128 + 16384);
+  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 128 + 16512);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 128 + 16640);
+  for (TaskLoop tasks0(call, rank, 0, (s + 31) / 32 * batch * kv_heads * sharing); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t i_batch = task / ((s + 23) / 24 * kv_heads * sharing);
-    const int64_t i_kv = task / ((s + 23) / 24 * sharing) % kv_heads;
-    const int64_t i_sharing = task / ((s + 23) / 24) % sharing;
-    const int64_t first = task % ((s + 23) / 24) * 24;
-    const int64_t rows = min_index(s - first, 24);
+    const int64_t i_batch = task / ((s + 31) / 32 * kv_heads * sharing);
+    const int64_t i_kv = task / ((s + 31) / 32 * sharing) % kv_heads;
+    const int64_t i_sharing = task / ((s + 31) / 32) % sharing;
+    const int64_t first = task % ((s + 31) / 32) * 32;
+    const int64_t rows = min_index(s - first, 32);
     // Pack q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d] -> queries
-    pack_a<float, 12>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, d, queries);
-    // AttentionStart sums[0 : +(rows + 11) / 12, 0 : +dv, 0 : +12]
+    pack_a<float, 16>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, d, queries);
+    // AttentionStart sums[0 : +(rows + 15) / 16, 0 : +dv, 0 : +16]
     Tile0::start(rows, dv, {peaks, totals, sums});
     const int64_t key_begin = 0;
     const int64_t key_end = min_index(first + rows, t);
     for (int64_t offset = 0; offset < max_index(key_end - key_begin, 0); offset += 256) {
       const int64_t count = min_index(max_index(key_end - key_begin, 0) - offset, 256);
       // AttentionStep k[i_batch : +1, i_kv : +1, key_begin + offset : +count, 0 : +d] v[i_batch : +1, i_kv : +1, key_begin + offset : +count, 0 : +dv]
-      Tile0::step<0>({queries, rows, d, first, kEveryKey, 0}, AttentionKeys<float>{k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * key_begin + k_stride2 * offset, k_stride2, v + i_batch * v_stride0 + i_kv * v_stride1 + key_begin * v_stride2 + offset * v_stride2, v_stride2, count, dv, key_begin + offset}, {peaks, totals, sums}, scores, float(0.125), PlainScore{});
+      Tile0::step<4>({queries, rows, d, first, kEveryKey, 0}, AttentionKeys<float>{k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * key_begin + k_stride2 * offset, k_stride2, v + i_batch * v_stride0 + i_kv * v_stride1 + key_begin * v_stride2 + offset * v_stride2, v_stride2, count, dv, key_begin + offset}, {peaks, totals, sums}, scores, float(0.125), PlainScore{});
     }
     // AttentionFinish y[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv]
     Tile0::finish(rows, dv, {peaks, totals, sums}, y + first * y_stride3 + i_batch * y_stride0 + i_kv * y_stride1 + i_sharing * y_stride2, y_stride3, 1);
   }
 }
-}  // namespace tracea_attention_flash_2f04c7720a30e91a1b31_text
+}  // namespace tracea_attention_flash_a21e77f91ce120c77009_text

@@ -1,4 +1,4 @@
-// attention_1x12x1024x64_f32_925044e5d864a344 | attention.flash | avx512 | bk=256,bq=64,copy_keys=0,copy_values=0,mr=6,nv=4,tail=4,unroll=2
+// attention_1x12x1024x64_f32_925044e5d864a344 | attention.flash | avx512 | bk=256,bq=64,copy_keys=0,copy_values=0,mr=8,nv=2,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/config.h"
@@ -6,12 +6,12 @@
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_attention_flash_7692e9008cbcbb713e49_text {
+namespace tracea_attention_flash_d5d40f52fa7e62c8d8b5_text {
 using namespace tracea;
 
-using Tile0 = AttentionTile<float, 6, 4, 2>;
-static_assert(Tile0::columns == 64, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_7692e9008cbcbb713e49(const tracea_call* call, int32_t rank) {
+using Tile0 = AttentionTile<float, 8, 2, 2>;
+static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
+extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_d5d40f52fa7e62c8d8b5(const tracea_call* call, int32_t rank) {
   const float* const q = static_cast<const float*>(call->pointers[0]);
   const float* const k = static_cast<const float*>(call->pointers[1]);
   const float* const v = static_cast<const float*>(call->pointers[2]);
@@ -41,9 +41,9 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_76
   const int64_t y_stride3 = call->integers[20];
   float* const queries = reinterpret_cast<float*>(thread_scratch(call, rank));
   float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256);
-  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 65536);
-  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 65792);
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 66048);
+  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 32768);
+  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 33024);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 33280);
   for (TaskLoop tasks0(call, rank, 0, (s + 63) / 64 * batch * kv_heads * sharing); tasks0.next();) {
     const int64_t task = tasks0.task();
     const int64_t i_batch = task / ((s + 63) / 64 * kv_heads * sharing);
@@ -52,8 +52,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_76
     const int64_t first = task % ((s + 63) / 64) * 64;
     const int64_t rows = min_index(s - first, 64);
     // Pack q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d] -> queries
-    pack_a<float, 64>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, d, queries);
-    // AttentionStart sums[0 : +(rows + 63) / 64, 0 : +dv, 0 : +64]
+    pack_a<float, 32>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, d, queries);
+    // AttentionStart sums[0 : +(rows + 31) / 32, 0 : +dv, 0 : +32]
     Tile0::start(rows, dv, {peaks, totals, sums});
     const int64_t span_begin = span_first[first / 64];
     for (int64_t span = 0; span < max_index(span_first[first / 64 + 1] - span_first[first / 64], 0); ++span) {
@@ -63,11 +63,11 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_76
       for (int64_t offset = 0; offset < max_index(key_end - key_begin, 0); offset += 256) {
         const int64_t count = min_index(max_index(key_end - key_begin, 0) - offset, 256);
         // AttentionStep k[i_batch : +1, i_kv : +1, key_begin + offset : +count, 0 : +d] v[i_batch : +1, i_kv : +1, key_begin + offset : +count, 0 : +dv]
-        Tile0::step<4>({queries, rows, d, first, span_fields[span_number * 6 + 4], span_fields[span_number * 6 + 5], span_fields[span_number * 6] - first, span_fields[span_number * 6 + 1] - first}, AttentionKeys<float>{k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * key_begin + k_stride2 * offset, k_stride2, v + i_batch * v_stride0 + i_kv * v_stride1 + key_begin * v_stride2 + offset * v_stride2, v_stride2, count, dv, key_begin + offset}, {peaks, totals, sums}, scores, float(0.125), PlainScore{});
+        Tile0::step<0>({queries, rows, d, first, span_fields[span_number * 6 + 4], span_fields[span_number * 6 + 5], span_fields[span_number * 6] - first, span_fields[span_number * 6 + 1] - first}, AttentionKeys<float>{k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * key_begin + k_stride2 * offset, k_stride2, v + i_batch * v_stride0 + i_kv * v_stride1 + key_begin * v_stride2 + offset * v_stride2, v_stride2, count, dv, key_begin + offset}, {peaks, totals, sums}, scores, float(0.125), PlainScore{});
       }
     }
     // AttentionFinish y[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv]
     Tile0::finish(rows, dv, {peaks, totals, sums}, y + first * y_stride3 + i_batch * y_stride0 + i_kv * y_stride1 + i_sharing * y_stride2, y_stride3, 1);
   }
 }
-}  // namespace tracea_attention_flash_7692e9008cbcbb713e49_text
+}  // namespace tracea_attention_flash_d5d40f52fa7e62c8d8b5_text

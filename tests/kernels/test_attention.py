@@ -15,9 +15,10 @@ from tests.kernels.native import host_isas, run_isas
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.op import AttentionOp
+from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidSchedule, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
-from tracea.kernels.registry import find
+from tracea.kernels.registry import candidates, find
 from tracea.semantic.index import Const, Var, maximum
 from tracea.semantic.nodes import Barrier, Block, For, Node, Pack, Parallel, PointwiseTile
 from tracea.semantic.nodes_attention import (
@@ -262,3 +263,31 @@ def test_rows_that_do_not_lie_side_by_side_have_to_be_copied() -> None:
         variant.build(op, schedule.with_values(copy_keys=0), target)
     with pytest.raises(InvalidSchedule, match="registers"):
         variant.build(op, schedule.with_values(mr=20, nv=3), target)
+
+
+@pytest.mark.parametrize(
+    ("queries", "causal", "size", "vectors"),
+    [
+        (16, False, 64, 1),  # three vectors would cost three times as much
+        (32, False, 64, 2),
+        (48, False, 64, 3),
+        (64, False, 64, 2),
+        (1024, False, 64, 2),
+        (64, True, 64, 1),  # a panel takes the keys before its last query
+        (1024, False, 512, 4),
+    ],
+)
+def test_queries_fill_the_vectors_of_a_tile(queries: int, causal: bool, size: int, vectors: int) -> None:
+    x = TensorType((1, 8, queries, size), DType.F32)
+    op = AttentionOp(q=x, k=x, v=x, causal=causal)
+    variant = candidates(op, load("avx512"))[0]
+    assert variant.id == "attention.flash"
+    assert variant.default_schedule is not None
+    assert variant.default_schedule(op, load("avx512")).integer("nv") == vectors
+
+
+def test_few_queries_are_decoded() -> None:
+    keys = TensorType((1, 8, 512, 64), DType.F32)
+    for queries, variant in ((11, "attention.decode"), (12, "attention.flash")):
+        op = AttentionOp(q=TensorType((1, 8, queries, 64), DType.F32), k=keys, v=keys)
+        assert candidates(op, load("avx512"))[0].id == variant

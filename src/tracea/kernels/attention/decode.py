@@ -53,6 +53,7 @@ _PART = Var("part")
 _BEGIN, _END = Var("key_begin"), Var("key_end")
 _OFFSET, _COUNT = Var("offset"), Var("count")
 _FEW: Final = 8
+_FEWER_THAN_LANES: Final = 11  # queries, up to which a vector of them leaves too many lanes empty
 _TASKS_PER_CORE: Final = 4
 # Keys of a block. They are read once, in streams that are worth beginning. More queries than registers hold read them
 # again, in the second cache. Keys that are copied are written to a cache and read once more.
@@ -245,6 +246,10 @@ def _space(op: AttentionOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.listed(chosen)
 
 
+def _few_queries(op: AttentionOp) -> float:
+    return 20.0 if op.q.static_shape[2] <= _FEWER_THAN_LANES else 0.0
+
+
 _NO_SPANS = condition(
     "no tables",
     lambda op, _: op.spans is None,
@@ -258,7 +263,7 @@ DECODE = Variant(
     op_type=AttentionOp,
     backend="cpu",
     requirements=(*attention_requirements(_SIZES), _NO_SPANS),
-    preferences=(Preference(name="few queries", score=lambda op, _: 20.0 if op.q.static_shape[2] <= _FEW else 0.0),),
+    preferences=(Preference(name="few queries", score=lambda op, _: _few_queries(op)),),
     priority=45,
     build=build_decode,
     space=_space,

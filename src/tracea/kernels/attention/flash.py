@@ -8,6 +8,7 @@ Source: Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Wor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from tracea.core.op import AttentionOp
@@ -205,13 +206,17 @@ def _tile(schedule: Schedule, mr: int) -> Intrinsic:
     )
 
 
-# Rows of keys by vectors of queries: the widest tiles that the registers hold, those that many head sizes divide first.
-_TILES: Final = {
-    "avx512": ((8, 3), (6, 4), (14, 2), (9, 3)),
-    "avx2": ((6, 2), (4, 3), (4, 2)),
-    "neon": ((8, 3), (6, 4), (4, 4)),
-    "plain": ((4, 2), (8, 1)),
+# Rows of keys by vectors of queries, each with the time of a query, over that of the first (benchmarks/NOTES.md).
+_TILES: Final[Mapping[str, Mapping[tuple[int, int], float]]] = {
+    "avx512": {(8, 2): 1.0, (8, 3): 0.99, (6, 4): 1.01, (16, 1): 1.15, (14, 2): 1.03, (9, 3): 1.03},
+    "avx2": {(6, 2): 1.0, (4, 3): 1.05, (4, 2): 1.1},
+    "neon": {(8, 3): 1.0, (6, 4): 1.0, (4, 4): 1.1},
+    "plain": {(4, 2): 1.0, (8, 1): 1.1},
 }
+# Of longer heads a panel comes from the second-level cache: it is read less often, and so are keys and values, by tiles
+# of four vectors of queries, which then take so much less.
+_LONG_HEAD: Final = 256
+_OF_LONG_HEADS: Final = 0.9
 
 
 def _default(op: AttentionOp, target: Target) -> Schedule:
@@ -220,12 +225,20 @@ def _default(op: AttentionOp, target: Target) -> Schedule:
 
 
 def _tiles(op: AttentionOp, target: Target) -> tuple[tuple[int, int], ...]:
-    """Return the register tiles, of lists of spans those first whose panels hold the fewest queries of no list."""
-    tiles = _TILES[target.isa]
-    if op.spans is None:
-        return tiles
-    rows, lanes = op.spans.rows, vector_lanes(target, computed_type(op))
-    return tuple(sorted(tiles, key=lambda tile: round_up(rows, tile[1] * lanes)))
+    """Return the register tiles, the fastest first: a panel that queries do not fill costs what a full one does.
+
+    Under a causal mask a panel takes the keys before its last query: on the average half of all, and half of itself.
+    """
+    times, lanes = _TILES[target.isa], vector_lanes(target, computed_type(op))
+    rows = op.q.static_shape[2] if op.spans is None else op.spans.rows
+    is_long = max(op.q.static_shape[3], op.v.static_shape[3]) > _LONG_HEAD
+
+    def time(tile: tuple[int, int]) -> float:
+        panel = tile[1] * lanes
+        keys = rows + panel if op.causal else 1
+        return round_up(rows, panel) * keys * times[tile] * (_OF_LONG_HEADS if is_long and tile[1] == 4 else 1.0)
+
+    return tuple(sorted(times, key=time))
 
 
 def _schedule(op: AttentionOp, target: Target, mr: int, nv: int, *, panels: int, bk: int) -> Schedule:
