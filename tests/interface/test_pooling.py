@@ -121,6 +121,17 @@ def test_nan_is_the_largest(rng):
     assert torch.equal(result.isnan(), torch.nn.functional.max_pool2d(x, 3, 2, 1).isnan())
 
 
+def test_a_window_beyond_the_image_leaves_one_place(rng):
+    for size, kernel in (((1, 2), (3, 3)), ((3, 1), (5, 2)), ((1, 1), (6, 4))):
+        x = torch.from_numpy(rng.normal(0, 1, (1, 17, *size)).astype(np.float32))
+        for kind, pool in POOLS.items():
+            call = tracea.ops.max_pool2d if kind == "max" else tracea.ops.avg_pool2d
+            given = {"stride": int(rng.integers(max(kernel), 9)), "ceil_mode": True}
+            expected = pool(x, kernel, **given)
+            assert expected.shape[2:] == call(x, kernel, **given).shape[2:], (size, kernel, given)
+            torch.testing.assert_close(call(x, kernel, **given), expected)
+
+
 @pytest.mark.parametrize("step", [10, 11, 2**31 - 1])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 def test_a_stride_beyond_the_image_leaves_one_window(step, ceil_mode):

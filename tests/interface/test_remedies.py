@@ -143,3 +143,35 @@ def test_other_type_errors_of_a_call_are_left_as_they_are() -> None:
         attention(Q, Q)  # type: ignore[call-arg]
     with pytest.raises(InvalidDType):
         tracea.ops.conv2d("x", Q, stride=1)
+
+
+def _zeros(*shape: int) -> np.ndarray[Any, Any]:
+    return np.zeros(shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda: tracea.ops.conv2d(_zeros(1, 3, 8, 8), _zeros(4, 3, 3)), "give weight as (k, c/groups, r, s)"),
+        (lambda: tracea.ops.conv2d(_zeros(3, 8, 8), _zeros(4, 3, 3, 3)), "x[None] is a batch of one image"),
+        (
+            lambda: tracea.ops.conv2d(_zeros(1, 1, 3, 8, 8), _zeros(4, 3, 3, 3)),
+            "join the first 2 axes: x.flatten(0, 1)",
+        ),
+        (
+            lambda: tracea.ops.conv3d(_zeros(1, 3, 8, 8), _zeros(4, 3, 3, 3)),
+            "conv2d takes four axes each; x[None] is a batch of one volume; give weight as (k, c/groups, t, r, s)",
+        ),
+        (
+            lambda: tracea.ops.conv_transpose2d(_zeros(1, 3, 8, 8), _zeros(3, 3)),
+            "give weight as (c, k/groups, r, s)",
+        ),
+        (lambda: tracea.ops.max_pool2d(_zeros(8, 8), 2), "add the 2 axes that x lacks"),
+        (lambda: attention(Q[0], Q, Q), "q[None] is a batch of one"),
+        (lambda: attention(Q.astype(np.int32), Q, Q), "convert integers to floats"),
+    ],
+)
+def test_an_operand_of_too_few_axes_or_too_many_is_the_one_that_is_mended(call: Any, remedy: str) -> None:
+    with pytest.raises((InvalidShape, InvalidDType)) as caught:
+        call()
+    assert caught.value.remedy == remedy

@@ -12,6 +12,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import EXPR_CLASSES, Expr, Input, select
 from tracea.core.op import AttentionOp, Epilogue, PairSpans
 from tracea.core.ops.attention import like_queries
+from tracea.core.plain_shape import axes_remedy
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention_pairs import listed_pairs
@@ -170,7 +171,7 @@ def forward_op(
                 field=name,
                 got=str(type_),
                 expected="floats of (batch, heads, tokens, size)",
-                remedy="add the axes that are missing, and convert integers to floats",
+                remedy=axes_remedy(name, type_.rank, 4) or "convert integers to floats",
             )
     check_same_dtype("attention", q, k)
     check_same_dtype("attention", q, v)

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from tracea.core.op import PairSpans
+from tracea.core.plain_shape import axes_remedy
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.interface.block_masks import read_block_mask
 from tracea.interface.whole_numbers import read_whole, read_wholes
@@ -95,7 +96,7 @@ def _shape(name: str, array: Any) -> tuple[int, ...]:
             field=name,
             got=shape or type(array).__name__,
             expected="(batch, heads, tokens, size)",
-            remedy="add the axes that are missing",
+            remedy=axes_remedy(name, len(shape), 4),
         )
     return shape
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tracea.core.names import meant, near
+from tracea.core.plain_shape import axes_remedy, plain_shape
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.interface.whole_numbers import read_wholes
 
 __all__ = [
+    "check_axes",
     "check_filters",
     "check_forward",
     "check_taps",
@@ -22,7 +24,8 @@ __all__ = [
 ]
 
 _MOST_TAPS: Final = 256  # of the kernels: the places of a result's gradient are taps there
-_COUNTS: Final = {4: "four", 5: "five"}
+_COUNTS: Final = {3: "three", 4: "four", 5: "five"}
+_ONE: Final = {3: "one signal", 4: "one image", 5: "one volume"}
 _AXES: Final = {
     3: ("l", "s", "the signal"),
     4: ("h, w", "r, s", "rows and columns"),
@@ -48,6 +51,32 @@ def extents_of(name: str, shape: Any, rank: int) -> tuple[int, ...]:
         got = f"a tensor of shape {tuple(shape.shape)}" if hasattr(shape, "shape") else shape
         raise InvalidShape(field=name, got=got, expected=expected, remedy=f"{name}=tuple(tensor.shape)")
     return extents
+
+
+def check_axes(op: str, types: Mapping[str, TensorType], axes: int) -> None:
+    """Refuse operands of ``op`` by name, filters being ``weight``, that have not ``axes`` axes each.
+
+    Raises:
+        InvalidShape: one of them has more axes, or fewer.
+    """
+    ranks = {type_.rank for type_ in types.values()}
+    if ranks == {axes}:
+        return
+    places, windows, _ = _AXES[axes]
+    filters = f"({'c, k' if 'transpose' in op else 'k, c'}/groups, {windows})"
+    others = [f"conv{rank - 2}d takes {_COUNTS[rank]} axes each" for rank in ranks if len(ranks) == 1 and rank in _AXES]
+    mended = (
+        f"give weight as {filters}"
+        if name == "weight" and type_.rank != axes
+        else axes_remedy(name, type_.rank, axes, _ONE[axes])
+        for name, type_ in types.items()
+    )
+    raise InvalidShape(
+        field=op,
+        got={name: plain_shape(type_.shape) for name, type_ in types.items()},
+        expected=f"{_COUNTS[axes]} axes each: (n, c, {places}), and filters {filters}",
+        remedy="; ".join([*others, *filter(None, mended)]),
+    )
 
 
 def check_forward(op: str, x: Sequence[int], weight: Sequence[int], numbers: Sequence[int]) -> tuple[int, ...]:

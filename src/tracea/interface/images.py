@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.ops.images import like_image, over_filters
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidOp
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.interface.convolution_shapes import check_filters, meant_padding
+from tracea.interface.convolution_shapes import check_axes, check_filters, meant_padding
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -87,13 +87,7 @@ def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     down, right, above, left, gap_r, gap_s, groups, activation, accuracy, allowed = attributes
     given.check_floats(one_arithmetic=True)
     x, weight, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
-    if x.rank != 4 or weight.rank != 4:
-        raise InvalidShape(
-            field="conv2d",
-            got={"x": x.shape, "weight": weight.shape},
-            expected="x (n, c, h, w) and weight (k, c/groups, r, s)",
-            remedy="add the axes that are missing: x[None] is a batch of one image",
-        )
+    check_axes("conv2d", {"x": x, "weight": weight}, 4)
     check_same_dtype("conv2d", x, weight)
     plain = Conv2dOp(
         x=x,

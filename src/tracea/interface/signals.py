@@ -10,9 +10,9 @@ from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.ops.images import like_image, over_filters
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidOp
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.interface.convolution_shapes import check_filters, check_forward, meant_padding
+from tracea.interface.convolution_shapes import check_axes, check_filters, check_forward, meant_padding
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -75,13 +75,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     step, before, gap, groups, same, activation, accuracy, allowed = attributes
     given.check_floats(one_arithmetic=True)
     x, weight, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
-    if x.rank != 3 or weight.rank != 3:
-        raise InvalidShape(
-            field="conv1d",
-            got={"x": x.shape, "weight": weight.shape},
-            expected="x (n, c, l) and weight (k, c/groups, s)",
-            remedy="add the axes that are missing: x[None] is a batch of one signal",
-        )
+    check_axes("conv1d", {"x": x, "weight": weight}, 3)
     check_same_dtype("conv1d", x, weight)
     around = gap * (weight.static_shape[2] - 1)
     # Padded by "same" a signal keeps its length: a stated padding stands in for it, which leaves at least that.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidOp
 from tracea.flow.channel_sums import ChannelSums
 from tracea.flow.copied_channel_sums import CopiedChannelSums
 from tracea.flow.filter_gradient import FilterGradient
@@ -22,7 +22,7 @@ from tracea.flow.pixel_planes import PixelPlanes
 from tracea.flow.pixel_sums import PixelSums
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
-from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
+from tracea.interface.convolution_shapes import check_axes, check_taps, extents_of, same_shape, transposed_extents
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -261,13 +261,7 @@ def _images(given: Given, op: str) -> tuple[TensorType, TensorType]:
     """Return the types of the first two operands, images or filters of one element type."""
     given.check_floats(one_arithmetic=True)
     first, second = given.type(0), given.type(1)
-    if first.rank != 4 or second.rank != 4:
-        raise InvalidShape(
-            field=op,
-            got={name: type_.shape for name, type_ in zip(given.names, (first, second), strict=False)},
-            expected="four axes each",
-            remedy="add the axes that are missing: x[None] is a batch of one image",
-        )
+    check_axes(op, dict(zip(given.names, (first, second), strict=False)), 4)
     check_same_dtype(op, first, second)
     return first, second
 

@@ -10,11 +10,11 @@ from tracea.core.contract import Accuracy
 from tracea.core.op import Epilogue
 from tracea.core.ops.volumes import like_volume
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidOp
 from tracea.flow.plane_parts import Triple
 from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
-from tracea.interface.convolution_shapes import check_filters, check_forward, meant_padding
+from tracea.interface.convolution_shapes import check_axes, check_filters, check_forward, meant_padding
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -83,13 +83,7 @@ def volumes_of(given: Given, op: str) -> tuple[TensorType, TensorType]:
     """
     given.check_floats(one_arithmetic=True)
     first, second = given.type(0), given.type(1)
-    if first.rank != 5 or second.rank != 5:
-        raise InvalidShape(
-            field=op,
-            got=dict(zip(given.names, (first.shape, second.shape), strict=False)),
-            expected="five axes each",
-            remedy="add the axes that are missing: x[None] is a batch of one volume",
-        )
+    check_axes(op, dict(zip(given.names, (first, second), strict=False)), 5)
     check_same_dtype(op, first, second)
     return first, second
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tracea.core.ops.base import Op, result_type
 from tracea.core.ops.pool2d import Pool2dOp, PoolKind, check_pair
-from tracea.core.plain_shape import plain_shape
+from tracea.core.plain_shape import axes_remedy, plain_shape
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidShape
 
@@ -40,7 +40,7 @@ class AdaptivePool2dOp(Op):
                 field="adaptive_pool2d.x",
                 got=plain_shape(self.x.shape),
                 expected="(n, c, h, w), an image of at least 1×1",
-                remedy="add the axes that are missing" if self.x.rank != 4 else "pool an image that has pixels",
+                remedy=axes_remedy("x", self.x.rank, 4, "one image") or "pool an image that has pixels",
             )
         if result_type("adaptive_pool2d", self.shape, self.x.dtype, self.out) == TensorType(self.shape, self.x.dtype):
             object.__setattr__(self, "out", None)

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, ClassVar, cast
 
 from tracea.core.ops.base import Op, result_type
-from tracea.core.plain_shape import plain_shape
+from tracea.core.plain_shape import axes_remedy, plain_shape
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -60,7 +60,7 @@ class Pool2dOp(Op):
                 field="pool2d.x",
                 got=plain_shape(self.x.shape),
                 expected="(n, c, h, w)",
-                remedy="add the axes that are missing",
+                remedy=axes_remedy("x", self.x.rank, 4, "one image"),
             )
         if min(self._extents()) < 1 or 0 in self.x.shape[2:]:
             raise InvalidShape(
@@ -75,9 +75,10 @@ class Pool2dOp(Op):
                 expected="an image and a result of at least 1×1",
                 remedy="pad more, or use a smaller window",
             )
-        # A step across the whole image and its padding leaves one window, and so does every longer one.
-        spans = (static(dim) + 2 * pad for dim, pad in zip(self.x.shape[2:], self.padding, strict=True))
-        steps = tuple(min(step, span) for step, span in zip(self.stride, spans, strict=True))
+        # A step across the whole image and its padding, or a window that reaches beyond both, leaves one window, and so
+        # does every longer step.
+        along = zip(self.x.shape[2:], self.padding, self.kernel, self.stride, strict=True)
+        steps = tuple(min(step, max(static(dim) + 2 * pad, size)) for dim, pad, size, step in along)
         object.__setattr__(self, "stride", steps)
         if result_type("pool2d", self.shape, self.x.dtype, self.out) == TensorType(self.shape, self.x.dtype):
             object.__setattr__(self, "out", None)
