@@ -15,6 +15,7 @@
     │   ├── InvalidGraph
     │   ├── InvalidSchedule
     │   └── InvalidOption                a flag, an environment variable, a budget, a stored file
+    │       └── UnknownKeyword (TypeError)   an op has no argument of that name or place
     ├── UnsupportedNode (NotImplementedError)   a captured node that no op expresses, with the user's line
     ├── ProofFailed (RuntimeError)       a TileKernel was refused: proof, node, lane, iteration, detail
     ├── EmitError (RuntimeError)         an emitter met a node that it has no line for
@@ -69,6 +70,7 @@ __all__ = [
     "ToolchainMissing",
     "TraceaError",
     "TraceaWarning",
+    "UnknownKeyword",
     "UnsupportedNode",
     "VerdictFailed",
 ]
@@ -179,6 +181,10 @@ class InvalidSchedule(InvalidInput):
 
 class InvalidOption(InvalidInput):
     """A flag, an environment variable, a budget or a stored file does not parse."""
+
+
+class UnknownKeyword(InvalidOption, TypeError):
+    """An op has no argument of that name or place; a TypeError too, which Python itself would have raised."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

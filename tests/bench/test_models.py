@@ -52,6 +52,13 @@ def test_builder_that_is_none_is_refused(text: str, builder: str) -> None:
         load_builder(text.format(path=builder.rpartition(":")[0]))
 
 
+def test_a_module_is_no_builder(tmp_path: Path) -> None:
+    path = tmp_path / "module_of_a_test.py"
+    path.write_text("import torch\nmodel = torch.nn.Linear(4, 4)\n")
+    with pytest.raises(InvalidOption, match=r"got model, a module: Linear.*def build\(\): return model, \(example,\)"):
+        load_builder(f"{path}:model")
+
+
 def test_builder_must_be_callable(builder: str) -> None:
     with pytest.raises(InvalidOption, match="not_a_function"):
         load_builder(builder.replace(":build", ":not_a_function"))

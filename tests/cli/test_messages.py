@@ -155,6 +155,7 @@ def test_no_trials_are_no_search_of_a_model_and_no_tuning_of_an_op(capsys: pytes
     assert "--seconds: got 5.0" in line
     assert "Remedy: leave it out" in line
     assert "no such file" in message(("optimize", "gone.py:build", "--trials", "0"), capsys)
+    assert "at least 0" in message(("optimize", "gone.py:build", "--trials", "-1"), capsys)
 
 
 @pytest.mark.parametrize("line", ["raise SystemExit(0)\ndef build(): pass", "def build(): raise SystemExit"])

@@ -287,6 +287,7 @@ def test_ops_refuse_what_has_no_meaning(make) -> None:
         ((1, 8, 8, 8), (16, 3, 3, 3), 2, "groups=2 needs w of 4 channels"),
         ((1, 56, 56, 3), (16, 3, 3, 3), 1, "the last axis of x has the 3 channels that w takes"),
         ((1, 9, 8, 8), (6, 4, 3, 3), 2, "groups must divide the 9 channels of x and the 6 filters: 1, 3"),
+        ((2, 8, 9, 9), (5, 2, 3, 3), 4, "groups=4 must divide the 5 filters"),
         ((8, 8), (3, 3), 1, "give x and w four axes each"),
     ],
 )

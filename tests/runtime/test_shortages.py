@@ -99,6 +99,22 @@ def test_a_full_disk_is_told_by_the_bytes_that_are_free(fresh: Path) -> None:
     assert "100 MiB" in caught.value.remedy
 
 
+def test_a_file_that_may_not_grow_is_told_by_its_limit(fresh: Path) -> None:
+    with pytest.raises(CacheUnwritable, match=r"a file of this process may have -?[\d_]+ bytes") as caught:
+        CacheStore(fresh).entry(KEY, starved_of(errno.EFBIG), {})
+    assert "ulimit -f" in caught.value.remedy
+
+
+def test_a_compiler_whose_file_may_not_grow_is_not_at_fault(fresh: Path) -> None:
+    def build(place: Path) -> None:
+        said = "echo 'g++: internal compiler error: File size limit exceeded signal terminated program cc1plus'; exit 4"
+        run_compiler(["sh", "-c", said], 10.0, place)
+
+    with pytest.raises(CacheUnwritable, match="File size limit exceeded: ") as caught:
+        CacheStore(fresh).entry(KEY, build, {})
+    assert "ulimit -f" in caught.value.remedy
+
+
 @pytest.mark.parametrize("said", ["No space left on device", "Disk quota exceeded"])
 def test_a_compiler_on_a_full_disk_is_told_by_the_place_that_is_full(
     fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str

@@ -109,6 +109,13 @@ def load_builder(text: str) -> Callable[[], Any]:
         raise InvalidOption(
             field="builder", got=name, expected=f"a function in {path}", remedy="name a function without arguments"
         )
+    if hasattr(builder, "state_dict") and not isinstance(builder, type):
+        raise InvalidOption(
+            field="builder",
+            got=f"{name}, a module: {type(builder).__name__}",
+            expected="a function that returns (module, example_inputs)",
+            remedy=f"write one, def build(): return {name}, (example,), and name that",
+        )
 
     needed = _needed_arguments(builder)
     if needed:

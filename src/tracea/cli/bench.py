@@ -46,7 +46,7 @@ def bench(
     *,
     suite: str = "gemm",
     against: str = "torch,onnxruntime",
-    threads: str = "1,2",
+    threads: str | None = None,
     only: str | None = None,
     pairs: int | None = None,
     processes: int = 3,
@@ -68,7 +68,7 @@ def bench(
     against
         The peers, by comma.
     threads
-        Numbers of threads, by comma; each gives a record.
+        Numbers of threads, by comma; each gives a record. By default one, and two as well where there are two cores.
     only
         Problems whose name contains this, or one of several parts with | between.
     pairs
@@ -89,6 +89,10 @@ def bench(
     if suite == "gpu":
         return _gpu_suite(gpu, pairs=pairs, output=output, json=json)
     _refuse_gpu_flags(gpu, suite)
+    if threads is None:
+        from tracea.profiler.machine import cores_usable
+
+        threads = "1,2" if cores_usable() > 1 else "1"
     counts = _numbers(threads)
     if not _parts(against):
         raise InvalidOption(

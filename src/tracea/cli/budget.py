@@ -30,6 +30,9 @@ def search_given(trials: int, seconds: float | None) -> Budget | None:
     Raises:
         InvalidOption: one of them is none, or there are seconds for no search.
     """
+    if trials < 0:
+        remedy = "--trials 16, or --trials 0 to search nothing"
+        raise InvalidOption(field="--trials", got=trials, expected="an integer of at least 0", remedy=remedy)
     if trials != 0:
         return budget_given(trials, seconds)
     if seconds is not None:

@@ -231,7 +231,7 @@ def _heats(
             break
         ms, name = heat.fastest
         if name:
-            phase(f"final: {name}, {shown_us(1e3 * ms)} a call, judged and timed")
+            phase(f"final: fastest {name}, {shown_us(1e3 * ms)} a call, judged and timed; near times are ties")
         heats.append(heat)
         raced += finalists
         finalists = _next_heat(heat, searched, raced) if len(heats) < _HEATS else []

@@ -8,19 +8,15 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from tracea.core.names import as_given, near
-from tracea.errors import InvalidOption
+from tracea.errors import UnknownKeyword
 
-__all__ = ["UnknownKeyword", "tells_keywords"]
+__all__ = ["tells_keywords"]
 
 _OF_TORCH: Final = {"input": ("x",)}
 _ONLY_TORCH: Final = frozenset({"dilation", "divisor_override", "return_indices"})  # of poolings: no kernel has them
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
-
-
-class UnknownKeyword(InvalidOption, TypeError):
-    """An op has no argument of that name or place; a TypeError too, which Python itself would have raised."""
 
 
 def tells_keywords(op: Callable[_Given, _Result]) -> Callable[_Given, _Result]:

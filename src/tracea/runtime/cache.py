@@ -37,7 +37,7 @@ from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOpti
 from tracea.runtime.manifest import MANIFEST, Manifest, ManifestFile, damage, read_manifest, seal, sha256_file, sync
 from tracea.runtime.private_directory import hold_directory, make_private_directory, remove_abandoned
 from tracea.runtime.process_lock import ProcessLock
-from tracea.runtime.shortage import DISK_REMEDY, disk_message, is_full, is_of_the_place, starved_remedy
+from tracea.runtime.shortage import disk_message, disk_remedy, is_full, is_of_the_place, starved_remedy
 
 __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_store", "private_root", "sha256_file"]
 
@@ -286,7 +286,7 @@ class CacheStore:
             if not is_full(error):
                 raise
             detail = disk_message(error, place)  # now, while what was written is still there
-            raise CacheUnwritable(path=self.root, detail=detail, remedy=DISK_REMEDY) from error
+            raise CacheUnwritable(path=self.root, detail=detail, remedy=disk_remedy(error)) from error
         finally:
             shutil.rmtree(place, ignore_errors=True)
             os.close(lock)

@@ -21,7 +21,12 @@ __all__ = ["run_compiler"]
 _LOOK_SECONDS: Final = 1.0  # how often this process looks after a compiler
 _PAUSE_SECONDS: Final = 3.0  # longer between two looks: this process was stopped (Ctrl-Z), and its children with it
 # What a compiler prints in the C locale, for every file that it writes.
-_DISK_FULL: Final = {"No space left on device": errno.ENOSPC, "Disk quota exceeded": errno.EDQUOT}
+_DISK_FULL: Final = {
+    "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "File size limit exceeded": errno.EFBIG,
+    "File too large": errno.EFBIG,
+}
 _TEMPORARY: Final = ("TMPDIR", "TMP", "TEMP")
 _WRITTEN: Final = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")  # have a compiler write to a file of the user's
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DISK_REMEDY", "disk_message", "free_bytes", "is_full", "is_of_the_place", "starved_remedy"]
+__all__ = ["DISK_REMEDY", "disk_message", "disk_remedy", "free_bytes", "is_full", "is_of_the_place", "starved_remedy"]
 
 DISK_REMEDY: Final = "free space there, or set TRACEA_CACHE_DIR to a private directory on a disk with 100 MiB of room"
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # The reasons for which a directory that looked usable turns out not to be: another place may still work.
 _OF_THE_PLACE: Final = frozenset(
     {
@@ -38,7 +39,7 @@ _STARVED: Final = {
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether the disk, or this user's part of it, is full."""
+    """Tell whether the disk, or this user's part of it, is full, or a file may not grow as large as it needs to."""
     return error.errno in _FULL
 
 
@@ -52,6 +53,13 @@ def starved_remedy(error: OSError) -> str | None:
     return _STARVED.get(error.errno or 0)
 
 
+def disk_remedy(error: OSError) -> str:
+    """Return what to do where a place on disk has no room."""
+    if error.errno == errno.EFBIG:
+        return "raise the limit of a file's size (ulimit -f): 100 MiB are enough"
+    return DISK_REMEDY
+
+
 def free_bytes(path: Path) -> int | None:
     """Return what this user may still write on the disk of ``path``; None where the file system does not say."""
     try:
@@ -62,6 +70,8 @@ def free_bytes(path: Path) -> int | None:
 
 
 def disk_message(error: OSError, path: Path) -> str:
-    """Return what a full disk is told by: the call's own words, and the bytes that are free there."""
+    """Return what a full disk is told by: the call's own words, and the bytes that are free, or allowed in a file."""
+    if error.errno == errno.EFBIG:
+        return f"{error}; a file of this process may have {resource.getrlimit(resource.RLIMIT_FSIZE)[0]:_} bytes"
     free = free_bytes(path)
     return str(error) if free is None else f"{error}; {free:_} bytes are free there"

@@ -145,6 +145,8 @@ class Conv2dOp(Op):
         groups = channels // each if each > 0 and channels % each == 0 else 0
         if groups > 0 and filters % groups == 0:
             return f"groups={groups} fits this x and w"
+        if groups == self.groups:
+            return f"groups={groups} must divide the {filters} filters"
         if static(self.x.shape[3]) == each * self.groups != self.x.shape[2]:
             return f"the last axis of x has the {each * self.groups} channels that w takes: x.permute(0, 3, 1, 2)"
         if channels % self.groups == 0 and filters % self.groups == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
@@ -86,20 +86,30 @@ def upsample_nearest(low: Lowering, x: Node, *sizes_and_factors: Any) -> Node:
     if low.makes_nothing_of(x):
         return low.nothing(x)
     given = [number for each in sizes_and_factors for number in (each if isinstance(each, list | tuple) else (each,))]  # pyright: ignore[reportUnknownVariableType]
-    for factor in cast("list[Any]", given):
-        if isinstance(factor, float) and not factor.is_integer():
-            low.refuse(f"an enlargement by {factor}", "give size=, or recompute_scale_factor=True")
     image = as_image(low, x)
     shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
     n, c, h, width = image.type.static_shape
     p, q = (static(dim) for dim in shape[2:])
     if 0 in image.type.static_shape or p % h or q % width:
-        low.refuse(f"an enlargement from {h}×{width} to {p}×{q}", "use a whole factor")
+        steps = f"::{h // max(1, p)}, ::{width // max(1, q)}"
+        _refuse(low, (h, width), (p, q), f"take every so many pixels, x[:, :, {steps}]" if p and q else "")
+    for factor in cast("list[Any]", given):
+        if isinstance(factor, float) and not factor.is_integer():
+            low.refuse(f"an enlargement by {factor}", "give size=, or recompute_scale_factor=True")
     down, right = p // h, q // width
     pixels = low.images.pixels(x) or low.permute(image, (0, 2, 3, 1))
     apart = low.reshape(pixels, (n, h, 1, width, 1, c))
     wide = low.graph.add_view(ViewKind.EXPAND, apart, shape=(n, h, down, width, right, c), name=low.label("repeated"))
     return low.images.of_pixels(low.reshape(low.copy(wide), (n, p, q, c)), low.shape)
+
+
+def _refuse(low: Lowering, old: tuple[int, int], new: tuple[int, int], reduced: str, most: str = "") -> NoReturn:
+    """Refuse other sizes than those of whole factors; ``reduced`` is what makes an image smaller by such."""
+    sizes = " to ".join("×".join(map(str, size)) for size in (old, new))
+    if all(after <= before for before, after in zip(old, new, strict=True)):
+        whole = all(after and before % after == 0 for before, after in zip(old, new, strict=True))
+        low.refuse(f"a reduction from {sizes}", reduced if whole and reduced else "resize before the model")
+    low.refuse(f"an enlargement from {sizes}", f"use a whole factor{most}, or resize before the model")
 
 
 def upsample_linear(
@@ -121,7 +131,8 @@ def upsample_linear(
     p, q = (static(dim) for dim in shape[2:])
     by_factor = any(not float(factor).is_integer() for factor in factors or ())
     if 0 in image.type.static_shape or p % h or q % width or by_factor or _most_between(h, p, width, q) > _MOST_BETWEEN:
-        low.refuse(f"an enlargement from {h}×{width} to {p}×{q}", f"use a whole factor, {_MOST_BETWEEN} at most")
+        halves = (h, width) == (2 * p, 2 * q)
+        _refuse(low, (h, width), (p, q), "avg_pool2d(x, 2) is the same" if halves else "", f", {_MOST_BETWEEN} at most")
     pixels = low.images.pixels(x) or low.permute(image, (0, 2, 3, 1))
     between = DType.F32 if low.dtype in (DType.F16, DType.BF16) else low.dtype
     rows = _between(low, pixels, 1, p // h, low.dtype if q == width else between)

@@ -118,11 +118,12 @@ class InputSpec:
         places = [self._written(argument) for argument in wanted[0]]
         places += [f"{name}={self._written(argument)}" for name, argument in wanted[1].items()]
         if (len(args), [*kwargs]) != (len(wanted[0]), [*wanted[1]]):
+            named = "; parameters that have only a name keep their defaults" if {*kwargs} - {*wanted[1]} else ""
             raise InvalidInput(
                 field="arguments",
                 got=_counted(len(args), kwargs),
                 expected=f"{_counted(len(wanted[0]), wanted[1])}: ({', '.join(places)})",
-                remedy="call with the arguments in the places, and of the nesting, of the example inputs",
+                remedy=f"call with the arguments in the places, and of the nesting, of the example inputs{named}",
             )
 
     def _written(self, argument: Any) -> str:

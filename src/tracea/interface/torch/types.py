@@ -41,6 +41,7 @@ _DTYPES: Final[dict[torch.dtype, DType]] = {
     torch.uint8: DType.U8,
     torch.bool: DType.BOOL,
 }
+_COUNTED: Final = re.compile(r"\bu\d+\b")  # torch's names of extents that it knows from values alone
 _TORCH_DTYPES: Final = {dtype: torch_dtype for torch_dtype, dtype in _DTYPES.items()}
 
 
@@ -182,6 +183,13 @@ class Dims:
             return int(text)
         if text in self._by_symbol:
             return self._by_symbol[text]
+        if _COUNTED.search(text):
+            raise InvalidShape(
+                field=field,
+                got=f"{text}, an extent that values decide, as of x[x > 0] or nonzero",
+                expected="shapes that follow from the shapes of the inputs",
+                remedy="keep the shape, torch.where(x > 0, x, 0.0), or do this step outside of the model",
+            )
         raise InvalidShape(
             field=field,
             got=text,
