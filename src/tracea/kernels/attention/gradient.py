@@ -330,12 +330,13 @@ def _tile(schedule: Schedule) -> Intrinsic:
     )
 
 
-# Rows of keys by vectors of queries and of elements; usual sizes of heads are panels of the first.
+# Rows of keys by vectors of queries and of elements, and what a product takes where the panels are full, of the first's
+# time (measured on a Xeon; benchmarks/NOTES.md, 2026-11-28).
 _TILES: Final = {
-    "avx512": ((6, 4), (8, 3), (14, 2)),
-    "avx2": ((6, 2), (4, 3)),
-    "neon": ((6, 4), (8, 3)),
-    "plain": ((4, 2), (8, 1)),
+    "avx512": {(6, 4): 1.0, (8, 2): 1.07, (14, 2): 1.08, (8, 3): 1.05, (16, 1): 1.25},
+    "avx2": {(6, 2): 1.0, (4, 3): 1.0},
+    "neon": {(6, 4): 1.0, (8, 3): 1.0},
+    "plain": {(4, 2): 1.0, (8, 1): 1.0},
 }
 _QUERY_BLOCK: Final = 256
 _KEY_BLOCK: Final = 192
@@ -357,10 +358,15 @@ def _schedule(op: AttentionGradientOp, target: Target, tile: tuple[int, int], *,
 
 
 def _tiles(op: AttentionGradientOp, target: Target) -> list[tuple[int, int]]:
-    """Return the register tiles, those first whose panels the elements of a row fill best."""
-    lanes = vector_lanes(target, computed_type(op.forward))
-    sizes = (op.forward.q.static_shape[3], op.forward.v.static_shape[3])
-    return sorted(_TILES[target.isa], key=lambda tile: sum(round_up(size, tile[1] * lanes) for size in sizes))
+    """Return the register tiles, those first whose panels the queries and the elements of their rows fill best."""
+    lanes, times = vector_lanes(target, computed_type(op.forward)), _TILES[target.isa]
+    queries, depth, width = *op.forward.q.static_shape[2:], op.forward.v.static_shape[3]
+
+    def cost(tile: tuple[int, int]) -> float:
+        padded, by_key, by_value = (round_up(size, tile[1] * lanes) for size in (queries, depth, width))
+        return times[tile] * (padded * (3 * depth + width) + queries * (by_key + by_value))
+
+    return sorted(times, key=cost)
 
 
 def _default(op: AttentionGradientOp, target: Target) -> Schedule:
