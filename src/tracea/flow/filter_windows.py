@@ -270,10 +270,9 @@ def _is_filled(columns: int) -> bool:
 def _has_products(whole: FilterGradient, threads: int, library: bool) -> bool:
     """Tell whether products of whole matrices pack nothing, and are faster then.
 
-    Not so by one thread of a Xeon without its tiles, 0.86 to 0.90 as fast for 64 channels 56² (NOTES, 2026-11-28).
+    Not so by one thread of a Xeon, 0.86 to 0.90 as fast for 64 channels 56², with its tiles 0.65 (NOTES, 2026-11-28).
     """
-    target = for_threads(host(), threads)
-    if threads == 1 and waits_long(target) and "amx_bf16" not in target.features:
+    if threads == 1 and waits_long(for_threads(host(), threads)):
         return False
     products = FilterProducts.of(whole, threads=threads, library=library)
     return products is not None and products.is_in_place(threads=threads, library=library)

@@ -277,6 +277,8 @@ def _few_rows(op: GemmOp, target: Target) -> float:
     room = target.l2_bytes if m <= _SURELY_UNPAID else target.l2_bytes * 3 // 4
     near = m <= _UNPAID_NEAR[target.cores > 1] and _has_lines(op, target) and _b_bytes(op) <= room
     unpaid = m <= _UNPAID_ROWS or near
+    if unpaid and _has_columns(op) and _column_score(op, target) > 0:
+        return 0.0  # that says it: both together would come before matrix tiles, which take 0.8 to 0.95 of the time
     # 0.6 to 0.98 of the time of packed; below matrix tiles and panels that are there (NOTES, 2026-11-27 and 28).
     return 12.0 if unpaid and _has_near_steps(op, target) and waits_long(target) else -20.0
 
