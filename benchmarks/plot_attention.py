@@ -22,6 +22,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from recorded_rows import rows_of_processes
+
 import tracea
 from tracea import __version__
 from tracea.bench.results import folder_of_this_core
@@ -121,6 +123,11 @@ def problems() -> list[tuple[str, int]]:
     ]
 
 
+def rows(*, threads: int) -> list[dict[str, Any]]:
+    """Measure all of them in this process."""
+    return [row(kind, size, threads) for kind, size in problems()]
+
+
 def draw(record: dict[str, Any]) -> None:
     """Write the plot of a record."""
     import matplotlib as mpl
@@ -172,7 +179,7 @@ def main() -> None:
             "torch": version("torch"),
             "processor": probe_machine().hardware.processor.label,
             "system": platform.platform(),
-            "rows": [row(kind, size, threads) for threads in THREADS for kind, size in problems()],
+            "rows": rows_of_processes("plot_attention:rows", THREADS),
         }
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     draw(json.loads(path.read_text(encoding="utf-8")))

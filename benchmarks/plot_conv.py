@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recorded_rows import rows_of_processes
 
 from tracea import __version__
 from tracea.bench.results import folder_of_this_core
@@ -126,6 +127,11 @@ def row(size: int, threads: int) -> dict[str, Any]:
     }
 
 
+def rows(*, threads: int) -> list[dict[str, Any]]:
+    """Measure all of them in this process."""
+    return [row(size, threads) for size in SIZES]
+
+
 def draw(record: dict[str, Any]) -> None:
     """Write the plot of a record."""
     import matplotlib as mpl
@@ -177,7 +183,7 @@ def main() -> None:
             "torch": version("torch"),
             "processor": probe_machine().hardware.processor.label,
             "system": platform.platform(),
-            "rows": [row(size, threads) for threads in THREADS for size in SIZES],
+            "rows": rows_of_processes("plot_conv:rows", THREADS),
         }
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     draw(json.loads(path.read_text(encoding="utf-8")))

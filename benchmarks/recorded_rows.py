@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,15 @@ def options(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", help="rows whose name contains this, printed and not recorded")
     parser.add_argument("--threads", nargs="*", type=int, default=(1, 2))
     return parser
+
+
+def rows_of_processes(target: str, counts: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the rows that ``target`` (module:function) measures, for each number of threads in a fresh process."""
+    found: list[dict[str, Any]] = []
+    for threads in counts:
+        cores, variables = cores_allowed()[:threads], equal_terms(threads)
+        found += run_in_processes(target, {"threads": threads}, processes=1, cores=cores, variables=variables)[0]
+    return found
 
 
 def record_rows(
