@@ -99,8 +99,9 @@ def test_a_full_disk_is_told_by_the_bytes_that_are_free(fresh: Path) -> None:
     assert "100 MiB" in caught.value.remedy
 
 
-def test_a_file_that_may_not_grow_is_told_by_its_limit(fresh: Path) -> None:
-    with pytest.raises(CacheUnwritable, match=r"a file of this process may have -?[\d_]+ bytes") as caught:
+def test_a_file_that_may_not_grow_is_told_by_its_limit(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortage.resource, "getrlimit", lambda _: (102_400, 102_400))
+    with pytest.raises(CacheUnwritable, match="a file of this process may have 102_400 bytes") as caught:
         CacheStore(fresh).entry(KEY, starved_of(errno.EFBIG), {})
     assert "ulimit -f" in caught.value.remedy
 

@@ -9,6 +9,7 @@ from tracea.core.names import meant, near
 from tracea.core.plain_shape import axes_remedy, plain_shape
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
+from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.whole_numbers import read_wholes
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "check_forward",
     "check_taps",
     "extents_of",
+    "factors_of",
     "meant_padding",
     "same_shape",
     "that_would_agree",
@@ -77,6 +79,18 @@ def check_axes(op: str, types: Mapping[str, TensorType], axes: int) -> None:
         expected=f"{_COUNTS[axes]} axes each: (n, c, {places}), and filters {filters}",
         remedy="; ".join([*others, *filter(None, mended)]),
     )
+
+
+def factors_of(given: Given, op: str, axes: int) -> tuple[TensorType, TensorType]:
+    """Return the types of the first two operands of ``op``, which have ``axes`` axes and one element type each.
+
+    Raises: InvalidShape, InvalidDType.
+    """
+    given.check_floats(one_arithmetic=True)
+    first, second = given.type(0), given.type(1)
+    check_axes(op, dict(zip(given.names, (first, second), strict=False)), axes)
+    check_same_dtype(op, first, second)
+    return first, second
 
 
 def check_forward(op: str, x: Sequence[int], weight: Sequence[int], numbers: Sequence[int]) -> tuple[int, ...]:

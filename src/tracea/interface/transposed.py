@@ -22,9 +22,9 @@ from tracea.flow.pixel_planes import PixelPlanes
 from tracea.flow.pixel_sums import PixelSums
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
-from tracea.interface.convolution_shapes import check_axes, check_taps, extents_of, same_shape, transposed_extents
+from tracea.interface.convolution_shapes import check_taps, extents_of, factors_of, same_shape, transposed_extents
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_same_dtype
+from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
 from tracea.interface.whole_numbers import pair, whole_number
@@ -151,7 +151,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     given = Given.of(("x", "weight", "bias"), arrays, out)
     stride, padding, dilation, groups = attributes[:2], attributes[2:4], attributes[4:6], attributes[6]
     more, (activation, allowed) = attributes[7:9], attributes[9:]
-    x, weight, bias = *_images(given, "conv_transpose2d"), given.optional(2)
+    x, weight, bias = *factors_of(given, "conv_transpose2d", 4), given.optional(2)
     extents = transposed_extents(
         "conv_transpose2d",
         x,
@@ -184,7 +184,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("grad", "weight"), arrays, out)
     numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
-    grad, weight = _images(given, "conv2d_grad_input")
+    grad, weight = factors_of(given, "conv2d_grad_input", 4)
     forward = _forward(TensorType(shape, grad.dtype), weight, numbers)
     same_shape(grad, forward.shape)
     y = _result(given, like_image(grad, shape, grad.dtype))
@@ -220,7 +220,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("x", "grad"), arrays, out)
     numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
-    x, grad = _images(given, "conv2d_grad_weight")
+    x, grad = factors_of(given, "conv2d_grad_weight", 4)
     forward = _forward(x, TensorType(shape, x.dtype), numbers)
     same_shape(grad, forward.shape)
     y = _result(given, like_image(x, shape, x.dtype))
@@ -255,15 +255,6 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
         library=allowed,
         name="conv2d_grad_weight",
     )
-
-
-def _images(given: Given, op: str) -> tuple[TensorType, TensorType]:
-    """Return the types of the first two operands, images or filters of one element type."""
-    given.check_floats(one_arithmetic=True)
-    first, second = given.type(0), given.type(1)
-    check_axes(op, dict(zip(given.names, (first, second), strict=False)), 4)
-    check_same_dtype(op, first, second)
-    return first, second
 
 
 def _forward(x: TensorType, weight: TensorType, numbers: tuple[Any, ...]) -> Conv2dOp:

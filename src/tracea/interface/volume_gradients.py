@@ -13,12 +13,19 @@ from tracea.errors import InvalidOp
 from tracea.flow.sections import compile_sections
 from tracea.flow.volume_gradient import VolumeFilterGradient
 from tracea.flow.volumes import VolumeTransposed
-from tracea.interface.convolution_shapes import check_forward, check_taps, extents_of, same_shape, transposed_extents
+from tracea.interface.convolution_shapes import (
+    check_forward,
+    check_taps,
+    extents_of,
+    factors_of,
+    same_shape,
+    transposed_extents,
+)
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
-from tracea.interface.volumes import result_of, volumes_of
+from tracea.interface.volumes import result_of
 from tracea.interface.whole_numbers import triple, whole_number
 from tracea.runtime.extension import dispatcher
 
@@ -143,7 +150,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     given = Given.of(("x", "weight", "bias"), arrays, out)
     stride, padding, dilation, groups = attributes[:3], attributes[3:6], attributes[6:9], attributes[9]
     more, (activation, allowed) = attributes[10:13], attributes[13:]
-    x, weight = volumes_of(given, "conv_transpose3d")
+    x, weight = factors_of(given, "conv_transpose3d", 5)
     bias = given.optional(2)
     extents = transposed_extents(
         "conv_transpose3d",
@@ -176,7 +183,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("grad", "weight"), arrays, out)
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
-    grad, weight = volumes_of(given, "conv3d_grad_input")
+    grad, weight = factors_of(given, "conv3d_grad_input", 5)
     same_shape(grad, check_forward("conv3d_grad_input", shape, weight.static_shape, numbers))
     y = result_of(given, like_volume(grad, shape, grad.dtype))
     whole = VolumeTransposed(x=grad, w=weight, y=y, **_named(numbers)).by_fewest_sums()
@@ -186,7 +193,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("x", "grad"), arrays, out)
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
-    x, grad = volumes_of(given, "conv3d_grad_weight")
+    x, grad = factors_of(given, "conv3d_grad_weight", 5)
     same_shape(grad, check_forward("conv3d_grad_weight", x.static_shape, shape, numbers))
     y = result_of(given, like_volume(x, shape, x.dtype))
     if 0 in grad.static_shape:  # of no images or no filters: a sum of nothing

@@ -14,9 +14,9 @@ from tracea.errors import InvalidOp
 from tracea.flow.plane_parts import Triple
 from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
-from tracea.interface.convolution_shapes import check_axes, check_filters, check_forward, meant_padding
+from tracea.interface.convolution_shapes import check_filters, check_forward, factors_of, meant_padding
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
+from tracea.interface.operands import Given, check_filter_bias
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import triple, whole_number
 from tracea.runtime.extension import dispatcher
@@ -24,7 +24,7 @@ from tracea.runtime.extension import dispatcher
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["check_forward", "conv3d", "result_of", "volumes_of"]
+__all__ = ["check_forward", "conv3d", "result_of"]
 
 
 @tells_keywords
@@ -76,18 +76,6 @@ def _padding(weight: Any, padding: str, stride: Triple, dilation: Triple) -> Tri
     return planes, rows, columns
 
 
-def volumes_of(given: Given, op: str) -> tuple[TensorType, TensorType]:
-    """Return the types of the first two operands of ``op``, which have five axes and one element type each.
-
-    Raises: InvalidShape, InvalidDType.
-    """
-    given.check_floats(one_arithmetic=True)
-    first, second = given.type(0), given.type(1)
-    check_axes(op, dict(zip(given.names, (first, second), strict=False)), 5)
-    check_same_dtype(op, first, second)
-    return first, second
-
-
 def result_of(given: Given, y: TensorType) -> TensorType:
     """Return the type of ``out`` where it was given, and fits, else ``y``.
 
@@ -105,7 +93,7 @@ def _dispatch_conv3d() -> Any:
 def _missed_conv3d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
     numbers, (activation, accuracy, allowed) = attributes[:10], attributes[10:]
-    x, weight = volumes_of(given, "conv3d")
+    x, weight = factors_of(given, "conv3d", 5)
     bias, residual = given.optional(2), given.optional(3)
     shape = check_forward("conv3d", x.static_shape, weight.static_shape, numbers)
     check_filters(weight)

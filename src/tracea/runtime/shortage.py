@@ -71,7 +71,8 @@ def free_bytes(path: Path) -> int | None:
 
 def disk_message(error: OSError, path: Path) -> str:
     """Return what a full disk is told by: the call's own words, and the bytes that are free, or allowed in a file."""
-    if error.errno == errno.EFBIG:
-        return f"{error}; a file of this process may have {resource.getrlimit(resource.RLIMIT_FSIZE)[0]:_} bytes"
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if error.errno == errno.EFBIG and most != resource.RLIM_INFINITY:
+        return f"{error}; a file of this process may have {most:_} bytes"
     free = free_bytes(path)
     return str(error) if free is None else f"{error}; {free:_} bytes are free there"
