@@ -1,4 +1,4 @@
-// block_sparse_2048x2048x2048x64x8_f32_8312a47b557a3d84 | gemm.block_sparse | plain | mc=64,mr=8,nv=2,tail=0,unroll=2
+// block_sparse_2048x2048x2048x64x8_f32_8312a47b557a3d84 | gemm.block_sparse | plain | ahead=0,mc=64,mr=8,nv=2,streaming=0,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/gemm.h"
@@ -7,12 +7,12 @@
 #include "tracea/step_blocks.h"
 #include "tracea/team.h"
 
-namespace tracea_gemm_block_sparse_3b83ec0db05b001147c1_text {
+namespace tracea_gemm_block_sparse_380b222867bc6ccc8d4d_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 8, 2, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, true>>;
 static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_block_sparse_3b83ec0db05b001147c1(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_block_sparse_380b222867bc6ccc8d4d(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const int32_t* const run_first = static_cast<const int32_t*>(call->pointers[2]);
@@ -51,11 +51,11 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_block_sparse_
           for (int64_t ir = 0; ir < mc; ir += 8) {
             const int64_t rows = min_index(mc - ir, 8);
             // RunProduct c[ic + ir : +rows, jg + jr : +columns]
-            Tile0::run_blocks<8>(rows, columns, StepBlocks{run_step + run_first[(n + 63) / 64 * (pc / 512) + jg / 64], run_first[(n + 63) / 64 * (pc / 512) + jg / 64 + 1] - run_first[(n + 63) / 64 * (pc / 512) + jg / 64], 64, k, pc / 512 * 512}, a_panels + ir / 8 * 4096, 8, b_panels + jr / 32 * 2048 + run_first[(n + 63) / 64 * (pc / 512) + jg / 64] * 4096, 4096, c + c_stride0 * ic + c_stride0 * ir + jg + jr, c_stride0, 0 < pc, upcoming_blocks<Tile0>(run_first, (n + 63) / 64 * (pc / 512) + jg / 64, ((k + 63) / 64 + 7) / 8 * ((n + 63) / 64), jr / 32, 2, 64, b_panels, 4096, ir / 8, 8));
+            Tile0::run_blocks<8>(rows, columns, StepBlocks{run_step + run_first[(n + 63) / 64 * (pc / 512) + jg / 64], run_first[(n + 63) / 64 * (pc / 512) + jg / 64 + 1] - run_first[(n + 63) / 64 * (pc / 512) + jg / 64], 64, k, pc / 512 * 512}, a_panels + ir / 8 * 4096, 8, b_panels + jr / 32 * 2048 + run_first[(n + 63) / 64 * (pc / 512) + jg / 64] * 4096, 4096, c + c_stride0 * ic + c_stride0 * ir + jg + jr, c_stride0, 0 < pc, upcoming_blocks<Tile0>(run_first, (n + 63) / 64 * (pc / 512) + jg / 64, ((k + 63) / 64 + 7) / 8 * ((n + 63) / 64), jr / 32, 2, 64, b_panels, 4096, ir / 8, 8, 4096));
           }
         }
       }
     }
   }
 }
-}  // namespace tracea_gemm_block_sparse_3b83ec0db05b001147c1_text
+}  // namespace tracea_gemm_block_sparse_380b222867bc6ccc8d4d_text

@@ -32,6 +32,22 @@ def sparse_cases() -> tuple[Case, ...]:
     return (
         Case.of("sparse_default", name, BlockSparseOp.of(m=64, n=64, k=64, block=32)),
         Case.of("sparse_chunks", name, BlockSparseOp.of(**sizes, block=32, chunk=2), **tile),
+        Case.of(
+            "sparse_streaming",
+            name,
+            BlockSparseOp.of(m=33, n=160, k=141, block=32, chunk=5),
+            **tile,
+            ahead=1,
+            streaming=1,
+        ),
+        Case.of(
+            "sparse_streaming_unaligned",
+            name,
+            BlockSparseOp.of(**sizes, block=32, chunk=2),
+            **tile,
+            ahead=1,
+            streaming=1,
+        ),
         Case.of("sparse_small_blocks", name, BlockSparseOp.of(**sizes, block=7, chunk=5), **tile),
         Case.of("sparse_f64", name, BlockSparseOp.of(**sizes, block=64, dtype=DType.F64), **tile),
         Case.of("sparse_bf16", name, BlockSparseOp.of(**sizes, block=32, chunk=3, dtype=DType.BF16), **tile),

@@ -118,6 +118,9 @@ class _Structure:
                 printer.body.line(f"const int64_t {var} = {loop}.task(){scale};")
             self._length(node)
             self.block(node.body)
+            if printer.streaming and node.level is Level.TASK:
+                printer.body.line("streaming_fence();")
+                printer.streaming = False
 
     def _length(self, node: For | Parallel) -> None:
         if node.length is not None:

@@ -24,6 +24,7 @@ class Printer:
         self.declarations = Writer()
         self.body = Writer()
         self.headers: set[str] = {"abi.h", "config.h"}
+        self.streaming = False  # whether the task being printed stores past the caches
         self._declared: dict[str, str] = {}
 
     def use(self, *headers: str) -> None:

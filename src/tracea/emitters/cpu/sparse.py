@@ -47,8 +47,11 @@ def _register_tile(printer: Printer, node: RunProduct) -> None:
     mr, dtype = get("mr"), C_TYPES[printer.buffer(node.c).dtype]
     if (get("a"), get("b")) != ("panel", "panel"):
         raise EmitError(node="gemm_tile", detail="listed blocks are read from panels")
-    ahead = "true" if get("upcoming_lines") else "false"
-    types = f"{dtype}, {mr}, {get('nv')}, {get('unroll')}, PanelA<{mr}>, PackedB, GemmPrefetch<0, 0, true, {ahead}>"
+    asked = f"{get('prefetch_a')}, 0, true, {'true' if get('upcoming_lines') else 'false'}"
+    types = f"{dtype}, {mr}, {get('nv')}, {get('unroll')}, PanelA<{mr}>, PackedB, GemmPrefetch<{asked}>"
+    if ("streaming", 1) in node.intrinsic.attributes:
+        types += ", true"
+        printer.streaming = True
     tile = printer.declare_type(f"GemmTile<{types}>", "Tile")
     width = printer.text(node.b.extent[-1])
     printer.declare_check(f"{tile}::columns == {width}", "the kernel was built for this vector length")
@@ -71,7 +74,7 @@ def _upcoming(printer: Printer, node: RunProduct, tile: str) -> str:
     return (
         f", upcoming_blocks<{tile}>({node.runs.first}, {printer.text(node.run)}, {printer.text(node.runs.count)}, "
         f"{printer.text(node.b.offset[1])}, {panels}, {node.size}, {b.name}, {pitch}, "
-        f"{printer.text(node.a.offset[0])}, {printer.text(a.shape[0])})"
+        f"{printer.text(node.a.offset[0])}, {printer.text(a.shape[0])}, {printer.text(a.element_strides[0])})"
     )
 
 

@@ -8,6 +8,7 @@ has the same work, whatever the mask: threads are balanced by what is listed.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from tracea.kernels.gemm.operands import gemm_tile, kernel_name
 from tracea.kernels.gemm.requirements import FLOATS
 from tracea.kernels.operands import params_of, scratch, tensor_buffer, vector_lanes
 from tracea.kernels.requirements import CPU_VECTORS, condition, non_negative_strides, strided_layouts
+from tracea.kernels.rows.blocks import streams
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.index import Const, Index, Lookup, Param, Var, ceil_div, minimum
@@ -60,7 +62,11 @@ _CHUNKS: Final = ((0.6, 512), (0.0, 1024))
 _VECTOR_CHUNKS: Final = ((0.6, 512), (0.3, 1024), (0.0, 2048))
 # On matrix tiles 0.05 and 0.1 took 0.78 and 0.87 of the time of 1024 steps, and 0.25 took 1.02, on a Xeon with 2 MiB.
 _TILE_CHUNKS: Final = ((0.6, 512), (0.2, 1024), (0.0, 2048))
-_DEEP_ROWS: Final = 56  # of a task, in half of the second-level cache: what the two above need room for
+# Rows of a task, in half of the second-level cache, that the two above need room for. Tiles of six rows asked for A's
+# next block and stored past the caches: 0.05, 0.1 and 0.25 took 0.80, 0.92 and 0.98 of the time of 1024 steps without
+# on a Zen 3 with 512 KiB (blocks of 32), 24 rows, 36 and 48 within 2 % of each other.
+_DEEP_ROWS: Final = {"avx2": 24}
+_MOST_DEEP_ROWS: Final = 56
 _TERMS: Final = 3
 _TERM_BYTES: Final = 2
 
@@ -86,7 +92,8 @@ def chunk_of(density: float, depth: int, block: int, target: Target) -> int:
 
     Few pass over C more often, many leave room for fewer rows of A in the cache (benchmarks/NOTES.md).
     """
-    has_room = target.l2_bytes >= 2 * _VECTOR_CHUNKS[-1][1] * _DEEP_ROWS * DType.F32.nbytes
+    rows = _DEEP_ROWS.get(target.isa, _MOST_DEEP_ROWS)
+    has_room = target.l2_bytes >= 2 * _VECTOR_CHUNKS[-1][1] * rows * DType.F32.nbytes
     deep = _TILE_CHUNKS if MATRIX_TILES.check(None, target) is None else _VECTOR_CHUNKS
     chunks = deep if has_room else _CHUNKS
     steps = next(steps for least, steps in chunks if density >= least)
@@ -123,8 +130,10 @@ def run_tables(table: TileTable, block: int, chunk: int) -> tuple[Array, Array, 
 
 def build_block_sparse(op: BlockSparseOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel on vectors."""
+    schedule = Schedule({"ahead": 0, "streaming": 0, **schedule.values_})  # those recorded before there was a choice
     get = schedule.integer
     schedule.check_range(1, "mr", "nv", "mc")
+    schedule.check_range(0, "ahead", "streaming", most=1)
     schedule.check_range(1, "unroll", most=MOST_UNROLLED)
     check_tile(schedule.with_values(split="rows"), target)
     mr, nr = get("mr"), get("nv") * vector_lanes(target, op.accumulator)
@@ -142,9 +151,10 @@ def build_block_sparse(op: BlockSparseOp, schedule: Schedule, target: Target) ->
             nv=get("nv"),
             nr=nr,
             unroll=get("unroll"),
-            prefetch=(0, 0),
+            prefetch=(get("ahead"), 0),
             rows=(mr, tail) if tail else (mr,),
             upcoming_lines=1,
+            streaming=frame.in_place and bool(get("streaming")),
         ),
         runs=frame.runs,
         line=_JG // op.block,
@@ -274,7 +284,9 @@ def _default(op: BlockSparseOp, target: Target) -> Schedule:
     mr, nv = _TILES[target.isa]
     if op.block <= vector_lanes(target, op.accumulator):
         nv = 1
-    return Schedule(mr=mr, nv=nv, unroll=2, mc=_vector_rows(op, target, mr), tail=op.m % mr)
+    rows, measured = _vector_rows(op, target, mr), target.isa == "avx2"  # others have both in their space
+    past = measured and op.chunk >= op.steps and streams(op.infer().nbytes, target)
+    return Schedule(mr=mr, nv=nv, unroll=2, mc=rows, tail=op.m % mr, ahead=int(measured), streaming=int(past))
 
 
 def _default_amx(op: BlockSparseOp, target: Target) -> Schedule:
@@ -299,7 +311,13 @@ def _space(op: BlockSparseOp, target: Target) -> ScheduleSpace:
     default = dict(_default(op, target))
     mr = int(default["mr"])
     rows = dict.fromkeys((int(default["mc"]), *(round_up(most, mr) for most in (28, 56, 112, 224))))
-    return ScheduleSpace.listed([{**default, "mc": mc, "unroll": unroll} for mc in rows for unroll in (2, 1)])
+    flags = [dict.fromkeys((default[name], 0, 1)) for name in ("ahead", "streaming")]
+    return ScheduleSpace.listed(
+        [
+            {**default, "mc": mc, "unroll": unroll, "ahead": ahead, "streaming": past}
+            for mc, unroll, ahead, past in product(rows, (2, 1), *flags)
+        ]
+    )
 
 
 def _space_amx(op: BlockSparseOp, target: Target) -> ScheduleSpace:

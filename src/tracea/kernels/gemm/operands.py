@@ -244,6 +244,7 @@ def gemm_tile(
     rows: Sequence[int],
     upcoming_lines: int = 0,
     columns_of_a: bool = False,
+    streaming: bool = False,
 ) -> Intrinsic:
     """Return the register tile of ``mr`` rows by ``nv`` vectors, which are ``nr`` columns.
 
@@ -251,7 +252,8 @@ def gemm_tile(
     not that are next to each other; ``prefetch`` are the distances in steps for a and b;
     ``rows`` are the row counts that have code of their own, descending from ``mr``. Each tile fetches
     ``upcoming_lines`` cache lines of b's next panel, so that the tiles of one panel fetch all of it; of listed blocks,
-    whose number a table says, any number but 0 means its share of them.
+    whose number a table says, any number but 0 means its share of them. ``streaming``: listed blocks' sums are stored
+    past the caches.
     """
     a_packed, b_packed = panels
     return Intrinsic(
@@ -269,6 +271,7 @@ def gemm_tile(
             ("prefetch_b", prefetch[1]),
             ("rows", ",".join(map(str, rows))),
             ("upcoming_lines", upcoming_lines),
+            *((("streaming", 1),) if streaming else ()),
         ),
     )
 

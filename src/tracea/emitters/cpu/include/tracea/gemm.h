@@ -68,9 +68,9 @@ struct RowsB {
     }
 };
 
-// Prefetch distances in reduction steps; 0 leaves it to the hardware. CLines: the tile of C, for writing. UpcomingLines: the lines of an Upcoming, into the
-// second-level cache; with UpcomingRows they are rows as wide as the tile, such as those of a matrix that the next panel is packed from. BesideLines, with
-// CLines: a tile of another matrix beside that of C, such as a residual.
+// Prefetch distances in reduction steps; 0 leaves it to the hardware. Over listed blocks any for A asks for its next block. CLines: the tile of C, for
+// writing. UpcomingLines: the lines of an Upcoming, into the second-level cache; with UpcomingRows they are rows as wide as the tile, such as those of a
+// matrix that the next panel is packed from. BesideLines, with CLines: a tile of another matrix beside that of C, such as a residual.
 template <int ADistance = 0, int BDistance = 0, bool CLines = true, bool UpcomingLines = false,
           bool UpcomingRows = false, bool BesideLines = false>
 struct GemmPrefetch {
@@ -101,9 +101,13 @@ struct UpcomingBlocks {
     int64_t column = 0;
     int64_t block_lines = 0;
     int64_t next_block = 0;  // from a block's last line on
+    int64_t next_panel = 0;  // from a panel of A to that of the next tile
 };
 
-template <class T, int MR, int NV, int Unroll, class A, class B, class Prefetch = GemmPrefetch<>>
+// With `Streaming` the tiles of listed blocks store sums past the caches where C is aligned to the vector and nothing is added to what is there; a
+// streaming_fence() comes before others may read them. What is written whole need not be read first, and leaves the caches to A and B.
+template <class T, int MR, int NV, int Unroll, class A, class B, class Prefetch = GemmPrefetch<>,
+          bool Streaming = false>
 struct GemmTile {
     using V = Vec<T>;
     static constexpr int rows = MR;
@@ -131,7 +135,7 @@ struct GemmTile {
                 return;
             }
         }
-        using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch>;
+        using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch, Streaming>;
         if (TRACEA_LIKELY(columns_valid >= columns && rows_valid == First)) {
             Part::template compute<true>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride,
                                          accumulate, upcoming);
@@ -157,7 +161,7 @@ struct GemmTile {
             }
         }
         static_assert(!B::masked, "blocks of b lie in panels");
-        using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch>;
+        using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch, Streaming>;
         if (TRACEA_LIKELY(columns_valid >= columns && rows_valid == First)) {
             Part::template compute<true>(rows_valid, columns_valid, blocks, a, a_stride, b, b_pitch, c, c_stride,
                                          accumulate, upcoming);
@@ -177,6 +181,10 @@ struct GemmTile {
                                         bool accumulate, const Ahead& ahead) {
         Ahead upcoming = ahead;
         (void)upcoming;
+        constexpr uintptr_t within_vector = V::lanes * sizeof(T) - 1;
+        const bool past = Streaming && Full && !accumulate &&
+                          ((reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(c_stride) * sizeof(T)) &
+                           within_vector) == 0;
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         Mask<V> valid[NV];
@@ -198,13 +206,16 @@ struct GemmTile {
             if constexpr (Prefetch::b > 0) {
                 unroll<NV>([&](auto j) TRACEA_LAMBDA { prefetch_l1(b_k + Prefetch::b * b_step + j * V::lanes); });
             }
-            if constexpr (Prefetch::a > 0) prefetch_l1(a_k + Prefetch::a * a_step);
+            if constexpr (whole_depth<Depth> && Prefetch::a > 0) prefetch_l1(a_k + Prefetch::a * a_step);
             unroll<MR>([&](auto i) TRACEA_LAMBDA {
                 const V a_vector = load_broadcast<V>(a_k + A::template offset<i>(a_stride));
                 unroll<NV>([&](auto j) TRACEA_LAMBDA { fma_into(acc[i][j], a_vector, b_vector[j]); });
             });
         };
+        // Blocks of A lie apart, where the hardware's prefetching begins anew: each asks for the one after it, line by line.
+        [[maybe_unused]] int64_t to_next = 0;
         const auto steps = [&]() TRACEA_LAMBDA {
+            if constexpr (!whole_depth<Depth> && Prefetch::a > 0) prefetch_l1(a + to_next);
             unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(a + u * a_step, b + u * b_step); });
             a += Unroll * a_step;
             b += Unroll * b_step;
@@ -260,11 +271,16 @@ struct GemmTile {
             const T* b_block = b;
             const T* line = c;
             int64_t column = 0;
-            int64_t lines = rows_valid * row_lines;
+            int64_t lines = past ? 0 : rows_valid * row_lines;
             for (int64_t block = 0; block < depth.count; ++block, b_block += b_stride) {
                 a = a_panel + depth.first(block) * a_step;
                 b = b_block;
                 int64_t remaining = depth.steps(block);
+                if constexpr (Prefetch::a > 0) {
+                    const int64_t next = block + 1 < depth.count ? depth.first(block + 1) : depth.first(0);
+                    to_next = (next - depth.first(block)) * a_step +
+                              (block + 1 < depth.count ? 0 : upcoming.next_panel);
+                }
                 if constexpr (Prefetch::c) {
                     for (; lines > 0 && remaining >= Unroll; --lines, remaining -= Unroll) {
                         prefetch_l1_write(line);
@@ -313,6 +329,14 @@ struct GemmTile {
         };
         if (accumulate) {
             write(std::true_type{});
+        } else if (past) {
+            if constexpr (Streaming && Full) {
+                unroll<MR>([&](auto i) TRACEA_LAMBDA {
+                    unroll<NV>([&](auto j) TRACEA_LAMBDA {
+                        store_streaming(c + i * c_stride + j * V::lanes, acc[i][j]);
+                    });
+                });
+            }
         } else {
             write(std::false_type{});
         }
@@ -333,10 +357,10 @@ TRACEA_INLINE Upcoming<T> upcoming_panel(const T* panel, int64_t k, int64_t row,
 template <class Tile, class T>
 TRACEA_INLINE UpcomingBlocks<T> upcoming_blocks(const int32_t* first, int64_t run, int64_t runs, int64_t panel,
                                                 int64_t panels, int64_t size, const T* b, int64_t pitch, int64_t tile,
-                                                int64_t tiles) {
+                                                int64_t tiles, int64_t next_panel) {
     const bool same_line = panel + 1 < panels;
     const int64_t next = same_line ? run : run + 1;
-    if (next >= runs) return {};
+    if (next >= runs) return {nullptr, 0, 0, 0, 0, next_panel};
     const int64_t block_lines = size * Tile::row_lines;
     const int64_t all = (first[next + 1] - first[next]) * block_lines;
     const int64_t share = (all + tiles - 1) / tiles;
@@ -345,7 +369,7 @@ TRACEA_INLINE UpcomingBlocks<T> upcoming_blocks(const int32_t* first, int64_t ru
     const int64_t column = begin % block_lines;
     const T* const block = b + (first[next] + begin / block_lines) * pitch;
     return {block + (same_line ? panel + 1 : 0) * size * Tile::columns + column * Tile::line_elements,
-            left < share ? left : share, column, block_lines, pitch - (block_lines - 1) * Tile::line_elements};
+            left < share ? left : share, column, block_lines, pitch - (block_lines - 1) * Tile::line_elements, next_panel};
 }
 
 TRACEA_END_NAMESPACE
