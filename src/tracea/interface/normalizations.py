@@ -13,6 +13,7 @@ from tracea.core.op import PointwiseOp, ReduceKind, RowKind, RowOp, Statistic, S
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidOp, InvalidShape
+from tracea.flow.channel_groups import add_group_norm, has_narrow_groups
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_statistics
 from tracea.interface.operands import Given, number
@@ -185,8 +186,20 @@ def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         )
     parameters = _of_channels(given, 1, 2)
     y = _result(given, x)
+    if has_narrow_groups(x, groups):
+        return _by_channels(given, groups, eps, y, threads)
     wide = [_in_groups(type_, groups, x.rank) for type_ in (x, *parameters, y)]
     return _of_slabs(_normalized(given, wide, tuple(range(2, wide[0].rank)), eps), given, y, threads)
+
+
+def _by_channels(given: Given, groups: int, eps: float, y: TensorType, threads: int) -> Program:
+    graph = Graph()
+    sources = {at: graph.add_input(type_) for at in range(3) if (type_ := given.optional(at)) is not None}
+    made = add_group_norm(
+        graph, sources[0], groups, weight=sources.get(1), bias=sources.get(2), eps=eps, out=y, threads=threads
+    )
+    state_result(graph, made, y.shape, y)
+    return compile_graph(graph, threads=threads, name="groups").program
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
 from tracea.core.op import CumulativeSumOp, Epilogue, ReduceKind, ReduceOp, Statistic, StatisticsOp
 from tracea.core.tensor_type import TensorType, static
+from tracea.flow.channel_groups import add_group_scale, has_narrow_groups
 from tracea.interface.torch.lower_pointwise import batch_norm
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ def group_norm(
     *_: Any,
 ) -> Node:
     """Lower the normalisation of groups of channels; the last axes are one, so that a group is a slab of two."""
+    if x.type.is_static and has_narrow_groups(x.type, groups):
+        return _group_norm_by_channels(low, x, groups, weight, bias, float(eps))
     batch, channels = (static(dim) for dim in x.type.shape[:2])
     pixels = math.prod(static(dim) for dim in x.type.shape[2:])
     shape = (batch, groups, channels // groups, pixels)
@@ -122,6 +125,18 @@ def group_norm(
         out=TensorType(shape, low.dtype),
     )
     return low.reshape(low.graph.add(op, nodes, name=low.label("groups")), x.type.shape)
+
+
+def _group_norm_by_channels(
+    low: Lowering, x: Node, groups: int, weight: Node | None, bias: Node | None, eps: float
+) -> Node:
+    # Threads are not known yet: as other reductions of a module, these are one kernel each.
+    mean, scale = add_group_scale(low.graph, x, groups, weight=weight, eps=eps, threads=1)
+    value: Expr = (Input(0) - Input(1)) * Input(2)
+    if bias is None:
+        return low.pointwise(value, x, mean, scale)
+    trailing = (1,) * (x.type.rank - 2)
+    return low.pointwise(value + Input(3), x, mean, scale, low.reshape(bias, (*bias.type.shape, *trailing)))
 
 
 def instance_norm(
