@@ -89,6 +89,54 @@ def test_group_norm_and_batch_norm(rng, order):
         assert dw.tolist() == db.tolist() == [0.0] * 4
 
 
+NORMED = {
+    "of four": ((2, 24, 9, 11), 6),
+    "of ten": ((3, 40, 5, 4), 4),
+    "volumes": ((1, 12, 3, 5, 7), 3),
+    "rows": ((4, 60), 5),
+}
+LAST = {3: None, 4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", drawn(2, NORMED, of="gradients of norms of channels"))
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_gradients_of_group_and_batch_norms_are_those_of_float64(rng, name, last, is_weighted):
+    shape, groups = NORMED[name]
+    order = LAST.get(len(shape)) if last else None
+    x, g = (torch.from_numpy(rng.standard_normal(shape)).float() * 2 + 1 for _ in range(2))
+    if order is not None:
+        x, g = (each.contiguous(memory_format=order) for each in (x, g))
+    w = torch.from_numpy(rng.standard_normal(shape[1])).float() if is_weighted else None
+    _, mean, var = tracea.ops.batch_norm_training(x)
+    for found, norm in (
+        (tracea.ops.group_norm_backward(g, x, groups, w), lambda x, w, b: functional.group_norm(x, groups, w, b)),
+        (
+            tracea.ops.batch_norm_training_backward(g, x, w),
+            lambda x, w, b: functional.batch_norm(x, None, None, w, b, True),
+        ),
+        (
+            tracea.ops.batch_norm_training_backward(g, x, w, mean=mean, var=var),
+            lambda x, w, b: functional.batch_norm(x, None, None, w, b, True),
+        ),
+    ):
+        wide = [x, torch.ones(shape[1]) if w is None else w, torch.zeros(shape[1])]
+        wide = [each.double().requires_grad_() for each in wide]
+        norm(*wide).backward(g.double())
+        assert found[0].stride() == x.stride()
+        for made, source in zip(found, wide, strict=True):
+            assert source.grad is not None
+            assert float((made - source.grad).abs().max()) < 2e-5 * (1 + float(source.grad.abs().max()))
+
+
+def test_nearly_equal_elements_leave_a_gradient_finite():
+    x = torch.zeros(1, 4, 8, 8)
+    x[..., 0] = 1e-20
+    dx, dw, db = tracea.ops.group_norm_backward(torch.ones_like(x), x, 2, eps=1e-38)
+    assert all(each.isfinite().all() for each in (dx, dw, db))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_the_gradient_of_a_batch_norm_is_made_from_sums_that_are_not_rounded(rng, dtype, is_weighted):
@@ -247,6 +295,10 @@ REFUSED = {
     "groups that do not divide the channels": (
         InvalidShape,
         lambda: tracea.ops.group_norm_backward(X[..., None], X[..., None], 2),
+    ),
+    "a mean without a variance": (
+        InvalidOp,
+        lambda: tracea.ops.batch_norm_training_backward(X, X, mean=T.float()),
     ),
     "no number of groups": (InvalidOp, lambda: tracea.ops.group_norm_backward(X, X, 0)),
     "a weight of other channels": (InvalidShape, lambda: tracea.ops.batch_norm_training_backward(X, X, T.float())),

@@ -15,7 +15,7 @@ from tracea.core.op import PointwiseOp, ReduceKind, Statistic, StatisticsOp, Vie
 from tracea.core.tensor_type import TensorType
 from tracea.flow.reduction import add_reduction, wide_type
 
-__all__ = ["add_group_norm", "add_group_scale", "has_narrow_groups"]
+__all__ = ["add_group_norm", "add_group_norm_gradients", "add_group_scale", "has_narrow_groups"]
 
 # Channels of a group, and elements of an image, between which this was faster than slabs in every measurement on a
 # Zen 3: 1.0 to 1.3 of 32 and 40 channels, 1.7 to 1.9 of 16, 2.5 to 9 of 4 to 10 (benchmarks/NOTES.md).
@@ -65,37 +65,89 @@ def add_group_scale(
 
     Shapes: both are (n, c, 1, ...) for x (n, c, ...).
     """
-    batch, channels, *sides = x.type.static_shape
-    wide = wide_type(x.type.dtype)
-    grouped, single = (batch, groups, channels // groups), (batch, channels, *(1 for _ in sides))
+    of = _Channels(graph, x.type, groups, threads)
+    away = Input(0) - Input(1)
+    mean = of.groups([of.pixels(ReduceKind.MEAN, [x], Input(0))], Input(0), Input(1))
+    spread = [of.pixels(ReduceKind.MEAN, [x, mean], away * away)]
+    if weight is None:
+        return mean, of.groups(spread, Input(0), Unary(UnaryFunction.RSQRT, Input(1) + eps))
+    return mean, of.groups([*spread, weight], Input(0), Input(1) * Unary(UnaryFunction.RSQRT, Input(2) + eps))
 
-    def of_channels(sources: list[Node], term: Expr) -> Node:
-        made = add_reduction(
-            graph,
-            ReduceKind.MEAN,
+
+def add_group_norm_gradients(
+    graph: Graph, grad: Node, x: Node, groups: int, *, weight: Node | None, eps: float, out: TensorType, threads: int
+) -> tuple[Node, Node, Node]:
+    """Append the gradients of a group norm for x, weight and bias; the latter two are sums that the first needs too.
+
+    With ``s`` the inverse root, ``n = (x - mean) · s`` and ``g = grad · weight``, that for x is
+    ``s · (g - mean g - n · mean(g · n))``, means over a group; for weight ``sum(grad · n)``, for bias ``sum grad``.
+
+    Shapes: grad, x and out are (n, c, ...), with pixels; weight and both of its gradients (c,).
+    """
+    mean, scale = add_group_scale(graph, x, groups, weight=None, eps=eps, threads=threads)
+    of = _Channels(graph, x.type, groups, threads)
+    total = of.pixels(ReduceKind.SUM, [grad], Input(0))
+    along = of.pixels(ReduceKind.SUM, [grad, x, mean], Input(0) * (Input(1) - Input(2)))
+    share = 1.0 / math.prod(x.type.static_shape[2:])
+    weighted = Input(0) if weight is None else Input(0) * Input(1)
+    parameters = [] if weight is None else [weight]
+    found = Input(1 + len(parameters)) * share
+    level, slope = (of.groups([sums, *parameters], weighted, found) for sums in (total, along))
+    # s · w, s · mean g and s^3 · mean(g · (x - mean)): one number a channel of each image.
+    factor = scale
+    if weight is not None:
+        beside = graph.add_view(ViewKind.RESHAPE, weight, shape=(*weight.type.shape, *of.single[2:]))
+        factor = graph.add_pointwise(Input(0) * Input(1), scale, beside)
+    term = graph.add_pointwise(Input(0) * Input(1), scale, level)
+    # In this order nothing overflows where a group's elements are nearly the same.
+    bend = graph.add_pointwise(Input(1) * Input(0) * Input(0) * Input(0), scale, slope)
+    nodes = [grad, x, factor, mean, bend, term]
+    value = Input(0) * Input(2) - (Input(1) - Input(3)) * Input(4) - Input(5)
+    op = PointwiseOp(expr=value, inputs=tuple(node.type for node in nodes), out_dtype=out.dtype, out=out)
+    rows = (total, along, scale)
+    total, along, scale = (graph.add_view(ViewKind.RESHAPE, node, shape=of.single[:2]) for node in rows)
+    result = TensorType(of.single[1:2], x.type.dtype)
+    for_weight, for_bias = (
+        add_reduction(graph, ReduceKind.SUM, sums, (0,), prologue=expr, out=result, threads=threads)
+        for sums, expr in (([along, scale], Input(0) * Input(1)), ([total], Input(0)))
+    )
+    return graph.add(op, nodes), for_weight, for_bias
+
+
+class _Channels:
+    """Appends numbers of the channels of each image: (n, c, 1, ...), in a type that loses nothing."""
+
+    def __init__(self, graph: Graph, x: TensorType, groups: int, threads: int) -> None:
+        batch, channels, *sides = x.static_shape
+        self.graph, self.threads, self.wide = graph, threads, wide_type(x.dtype)
+        self.single = (batch, channels, *(1 for _ in sides))
+        self.grouped = (batch, groups, channels // groups)
+
+    def pixels(self, kind: ReduceKind, sources: list[Node], term: Expr) -> Node:
+        """Append a reduction over the pixels of each channel."""
+        return add_reduction(
+            self.graph,
+            kind,
             sources,
-            range(2, x.type.rank),
+            range(2, len(self.single)),
             prologue=term,
             keepdims=True,
-            out=TensorType(single, wide),
-            threads=threads,
+            out=TensorType(self.single, self.wide),
+            threads=self.threads,
         )
-        return graph.add_view(ViewKind.RESHAPE, made, shape=grouped)
 
-    def of_groups(sources: list[Node], value: Expr) -> Node:
+    def groups(self, sources: list[Node], term: Expr, value: Expr) -> Node:
+        """Append, for each channel, what ``value`` makes of the mean over its group, the input after the sources."""
+        shapes = [self.grouped if source.type.rank > 1 else self.grouped[1:] for source in sources]
+        nodes = [
+            self.graph.add_view(ViewKind.RESHAPE, source, shape=shape)
+            for source, shape in zip(sources, shapes, strict=True)
+        ]
         op = StatisticsOp(
-            x=tuple(node.type for node in sources),
+            x=tuple(node.type for node in nodes),
             axes=(2,),
-            statistics=(Statistic(ReduceKind.MEAN, Input(0)),),
+            statistics=(Statistic(ReduceKind.MEAN, term),),
             expr=value,
-            out=TensorType(grouped, wide),
+            out=TensorType(self.grouped, self.wide),
         )
-        return graph.add_view(ViewKind.RESHAPE, graph.add(op, sources), shape=single)
-
-    away = Input(0) - Input(1)
-    mean = of_groups([of_channels([x], Input(0))], Input(1))
-    spread = [of_channels([x, mean], away * away)]
-    if weight is None:
-        return mean, of_groups(spread, Unary(UnaryFunction.RSQRT, Input(1) + eps))
-    spread.append(graph.add_view(ViewKind.RESHAPE, weight, shape=grouped[1:]))
-    return mean, of_groups(spread, Input(1) * Unary(UnaryFunction.RSQRT, Input(2) + eps))
+        return self.graph.add_view(ViewKind.RESHAPE, self.graph.add(op, nodes), shape=self.single)

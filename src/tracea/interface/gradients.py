@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
 from tracea.core.graph import Graph, Node
-from tracea.core.op import NormGradientOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.op import NormGradientOp, PointwiseOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.ops.norm_gradient import norm_slope
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
-from tracea.errors import InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
+from tracea.flow.channel_groups import add_group_norm_gradients
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.normalizations import check_groups, positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
-from tracea.interface.results import apart, compile_as_vectors, filled, vector
+from tracea.interface.results import apart, compile_as_vectors, dense_like, filled, vector
 from tracea.interface.whole_numbers import axis_number
 from tracea.kernels.registry import candidates
 from tracea.runtime.extension import dispatcher
@@ -90,17 +91,29 @@ def group_norm_backward(
 
     Raises: as :func:`layer_norm_backward`; InvalidOp: ``num_groups`` is no whole number from 1 on.
     """
-    return _dispatch_channels()(grad, x, weight, None, check_groups(num_groups), positive_eps(eps))
+    return _dispatch_channels()(grad, x, weight, None, None, None, check_groups(num_groups), positive_eps(eps))
 
 
-def batch_norm_training_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-5) -> tuple[Any, Any, Any]:
+def batch_norm_training_backward(
+    grad: Any, x: Any, weight: Any = None, eps: float = 1e-5, *, mean: Any = None, var: Any = None
+) -> tuple[Any, Any, Any]:
     """Return the gradients of the first result of ``batch_norm_training(x, weight, bias, eps)`` for its operands.
 
-    Shapes: grad and x are (n, c, ...), weight (c,); the gradients those of x, weight, weight.
+    ``mean`` and ``var``, its other two results, save two of the four passes over x; they are computed without.
 
-    Raises: as :func:`layer_norm_backward`.
+    Shapes: grad and x are (n, c, ...), weight, mean and var (c,); the gradients those of x, weight, weight. That for x
+    has the order of axes of x.
+
+    Raises: as :func:`layer_norm_backward`; InvalidOp: of mean and var there is one.
     """
-    return _dispatch_channels()(grad, x, weight, None, 0, positive_eps(eps))
+    if (mean is None) != (var is None):
+        raise InvalidOp(
+            field="mean, var",
+            got="one of them",
+            expected="both or neither",
+            remedy="give the second and the third result of batch_norm_training",
+        )
+    return _dispatch_channels()(grad, x, weight, mean, var, None, 0, positive_eps(eps))
 
 
 @cache
@@ -144,14 +157,16 @@ def _dispatch_norm(kind: RowKind) -> Any:
             return tuple(filled(arrays[1], TensorType(shape, x.dtype), None, 0.0) for shape in op.parts)
         if candidates(op, for_threads(host(), threads)):
             return apart(compile_op(op, threads=threads), op.parts, op.offsets)
-        return _in_steps(op, _sources(given), threads)
+        graph, nodes = _sources(given)
+        if weight is not None:
+            nodes.append(graph.add_input(weight))
+        return _in_steps(op, graph, nodes, threads)
 
     return dispatcher(3, missed)
 
 
-def _in_steps(op: NormGradientOp, sources: tuple[Graph, list[Node]], threads: int) -> Program:
+def _in_steps(op: NormGradientOp, graph: Graph, nodes: Sequence[Node], threads: int) -> Program:
     """Return the program of gradients that are made one after the other: of rows that do not lie along memory."""
-    graph, nodes = sources
     axes, others = (op.x.rank - 1,), tuple(range(op.x.rank - 1))
     made = [_for_x(graph, nodes, axes, op.eps, is_centred=op.is_centred, threads=threads)]
     for index in range(1, len(op.parts)):
@@ -174,10 +189,9 @@ def _alike(given: Given, name: str) -> tuple[TensorType, TensorType]:
 
 
 def _sources(given: Given) -> tuple[Graph, list[Node]]:
-    """Return a graph of grad, x and, where it was given, the weight."""
+    """Return a graph of grad and x."""
     graph = Graph()
-    types = (given.type(0), given.type(1), given.optional(2))
-    return graph, [graph.add_input(type_) for type_ in types if type_ is not None]
+    return graph, [graph.add_input(given.type(0)), graph.add_input(given.type(1))]
 
 
 def _for_x(
@@ -247,11 +261,20 @@ def _normal(
     return [add_statistics(graph, scale, slabs, threads=threads), *slabs]
 
 
-def _of_batch(graph: Graph, nodes: Sequence[Node], axes: tuple[int, ...], eps: float, threads: int) -> list[Node]:
-    """Append the gradients of a batch norm: that of x takes off the means of the sums that the other two are."""
+def _of_batch(graph: Graph, nodes: Sequence[Node], known: Sequence[Node], eps: float, threads: int) -> list[Node]:
+    """Append the gradients of a batch norm: that of x takes off the means of the sums that the other two are.
+
+    ``known`` are the mean and the variance of each channel, or none.
+    """
     gradient, source = nodes[:2]
     x = source.type
-    of_normal = [gradient, *_normal(graph, source, axes, eps, is_centred=True, threads=threads)]
+    axes = (0, *range(2, x.rank))
+    if known:
+        mean, var = known
+        scale = graph.add_pointwise(Unary(UnaryFunction.RSQRT, Input(0) + eps), var, out_dtype=wide_type(x.dtype))
+        of_normal = [gradient, scale, source, mean]
+    else:
+        of_normal = [gradient, *_normal(graph, source, axes, eps, is_centred=True, threads=threads)]
     one, normal = TensorType(x.shape[1:2], wide_type(x.dtype)), (Input(2) - Input(3)) * Input(1)
     sums = [
         add_reduction(graph, ReduceKind.SUM, used, axes, prologue=expr, out=one, threads=threads)
@@ -262,20 +285,22 @@ def _of_batch(graph: Graph, nodes: Sequence[Node], axes: tuple[int, ...], eps: f
     share = x.static_shape[1] / x.elements
     slope = (Input(0) - Input(5) * share - normal * Input(4) * share) * Input(1)
     slope = slope * Input(6) if len(nodes) > 2 else slope
-    for_x = graph.add_pointwise(slope, *of_normal, *wide, *nodes[2:], out_dtype=x.dtype)
+    operands = [*of_normal, *wide, *nodes[2:]]
+    of_x = PointwiseOp(expr=slope, inputs=tuple(node.type for node in operands), out_dtype=x.dtype, out=dense_like(x))
+    for_x = graph.add(of_x, operands)
     return [for_x, *(graph.add_pointwise(Input(0), node, out_dtype=x.dtype) for node in sums)]
 
 
 @cache
 def _dispatch_channels() -> Any:
-    return dispatcher(3, _missed_channels)
+    return dispatcher(5, _missed_channels)
 
 
 def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("grad", "x", "weight"), arrays, out)
+    given = Given.of(("grad", "x", "weight", "mean", "var"), arrays, out)
     given.check_floats()
     groups, eps = attributes
-    x, weight = _alike(given, "x")[1], given.optional(2)
+    x = _alike(given, "x")[1]
     if x.rank < 2 or (groups and x.static_shape[1] % groups):
         raise InvalidShape(
             field="x",
@@ -284,37 +309,38 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
             remedy="choose a number of groups that divides the channels" if groups else "give the batch and channels",
         )
     channels = x.static_shape[1]
-    if weight is not None and weight.shape != (channels,):
-        raise InvalidShape(
-            field="weight", got=weight.shape, expected=(channels,), remedy="give one value for each channel"
-        )
-    results = (x.shape, (channels,), (channels,))
-    if x.elements == 0:
-        return tuple(filled(arrays[1], TensorType(shape, x.dtype), None, 0.0) for shape in results)
-    graph, nodes = _sources(given)
-    split = (x.shape[0], groups, channels // groups, *x.shape[2:]) if groups else x.shape
-    ends = (1,) * (x.rank - 2)
-    shapes = (split, split, (*split[1:3], *ends) if groups else (channels, *ends))
-    nodes = [
-        node if node.type.shape == shape else graph.add_view(ViewKind.RESHAPE, node, shape=shape)
-        for node, shape in zip(nodes, shapes, strict=False)
-    ]
-    axes = tuple(range(2, len(split)))
-    others = (0, *axes[1:]) if groups else (0, *axes)
-    if not groups:
-        axes = others
-    if groups:
-        made = [_for_x(graph, nodes, axes, eps, is_centred=True, threads=threads)]
-        for is_weight in (True, False):
-            made.append(
-                _for_parameter(graph, nodes, (axes, others), eps, is_centred=True, is_weight=is_weight, threads=threads)
+    parameters = [given.optional(index) for index in (2, 3, 4)]
+    for name, type_ in zip(given.names[2:], parameters, strict=True):
+        if type_ is not None and type_.shape != (channels,):
+            raise InvalidShape(
+                field=name, got=type_.shape, expected=(channels,), remedy="give one value for each channel"
             )
+    if x.elements == 0:
+        shapes = (x.shape, (channels,), (channels,))
+        return tuple(filled(arrays[1], TensorType(shape, x.dtype), None, 0.0) for shape in shapes)
+    graph, nodes = _sources(given)
+    weight, mean, var = (None if type_ is None else graph.add_input(type_) for type_ in parameters)
+    if groups:
+        made = _of_groups(graph, *nodes, weight, groups=groups, eps=eps, threads=threads)
     else:
-        made = _of_batch(graph, nodes, axes, eps, threads)
-    graph.set_outputs(
-        *(
-            node if node.type.shape == shape else graph.add_view(ViewKind.RESHAPE, node, shape=shape)
-            for node, shape in zip(made, results, strict=True)
-        )
-    )
+        ends = (channels, *(1,) * (x.rank - 2))
+        known = [graph.add_view(ViewKind.RESHAPE, node, shape=ends) for node in (mean, var) if node is not None]
+        if weight is not None:
+            nodes.append(graph.add_view(ViewKind.RESHAPE, weight, shape=ends))
+        made = _of_batch(graph, nodes, known, eps, threads)
+    graph.set_outputs(*made)
     return compile_graph(graph, threads=threads, name="norm_backward").program
+
+
+def _of_groups(
+    graph: Graph, grad: Node, x: Node, weight: Node | None, *, groups: int, eps: float, threads: int
+) -> list[Node]:
+    """Append the gradients of a group norm; of rows of channels, each is an image of one pixel."""
+    shape, out = x.type.shape, dense_like(x.type)
+    if len(shape) == 2:
+        out = TensorType((*shape, 1), x.type.dtype)
+        grad, x = (graph.add_view(ViewKind.RESHAPE, node, shape=out.shape) for node in (grad, x))
+    for_x, *others = add_group_norm_gradients(graph, grad, x, groups, weight=weight, eps=eps, out=out, threads=threads)
+    if len(shape) == 2:
+        for_x = graph.add_view(ViewKind.RESHAPE, for_x, shape=shape)
+    return [for_x, *others]

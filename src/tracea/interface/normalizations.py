@@ -18,7 +18,7 @@ from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_statistics
 from tracea.interface.operands import Given, number
 from tracea.interface.reductions import axis_of, compiled_reduction
-from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
+from tracea.interface.results import compile_as_vectors, compile_as_views, dense_like, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.kernels.registry import candidates
 from tracea.runtime.extension import dispatcher
@@ -281,11 +281,7 @@ def _result(given: Given, x: TensorType) -> TensorType:
     if given.result is not None:
         given.check_result_type(TensorType(x.shape, x.dtype))
         return given.result
-    strides, step = [0] * x.rank, 1
-    for axis in sorted(range(x.rank), key=lambda axis: (x.strides[axis], -axis)):
-        strides[axis] = step
-        step *= max(1, x.static_shape[axis])
-    y = TensorType(x.shape, x.dtype, StridedLayout(tuple(strides)))
+    y = dense_like(x)
     given.check_result_type(y)
     return y
 

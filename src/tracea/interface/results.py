@@ -9,7 +9,7 @@ from typing import Any
 from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Op, PointwiseOp, ViewKind, ViewOp
-from tracea.core.tensor_type import Dim, TensorType
+from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.flow.compile import compile_op
 from tracea.flow.sections import Part, Section, compile_sections
 from tracea.runtime.buffers import check_output, count_write, empty, view
@@ -64,6 +64,15 @@ def filled(like: Any, wanted: TensorType, out: Any, value: float) -> Any:
         count_write(target)
     target.numpy()[...] = value
     return result
+
+
+def dense_like(x: TensorType) -> TensorType:
+    """Return the type of a tensor without gaps that has the order of axes of x."""
+    strides, step = [0] * x.rank, 1
+    for axis in sorted(range(x.rank), key=lambda axis: (x.strides[axis], -axis)):
+        strides[axis] = step
+        step *= max(1, x.static_shape[axis])
+    return TensorType(x.shape, x.dtype, StridedLayout(tuple(strides)))
 
 
 def vector(type_: TensorType) -> TensorType:
