@@ -182,9 +182,9 @@ struct GemmTile {
         Ahead upcoming = ahead;
         (void)upcoming;
         constexpr uintptr_t within_vector = V::lanes * sizeof(T) - 1;
-        const bool past = Streaming && Full && !accumulate &&
-                          ((reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(c_stride) * sizeof(T)) &
-                           within_vector) == 0;
+        const bool past =
+            Streaming && Full && !accumulate &&
+            ((reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(c_stride) * sizeof(T)) & within_vector) == 0;
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         Mask<V> valid[NV];
@@ -278,8 +278,8 @@ struct GemmTile {
                 int64_t remaining = depth.steps(block);
                 if constexpr (Prefetch::a > 0) {
                     const int64_t next = block + 1 < depth.count ? depth.first(block + 1) : depth.first(0);
-                    to_next = (next - depth.first(block)) * a_step +
-                              (block + 1 < depth.count ? 0 : upcoming.next_panel);
+                    to_next =
+                        (next - depth.first(block)) * a_step + (block + 1 < depth.count ? 0 : upcoming.next_panel);
                 }
                 if constexpr (Prefetch::c) {
                     for (; lines > 0 && remaining >= Unroll; --lines, remaining -= Unroll) {
@@ -332,9 +332,8 @@ struct GemmTile {
         } else if (past) {
             if constexpr (Streaming && Full) {
                 unroll<MR>([&](auto i) TRACEA_LAMBDA {
-                    unroll<NV>([&](auto j) TRACEA_LAMBDA {
-                        store_streaming(c + i * c_stride + j * V::lanes, acc[i][j]);
-                    });
+                    unroll<NV>([&](auto j)
+                                   TRACEA_LAMBDA { store_streaming(c + i * c_stride + j * V::lanes, acc[i][j]); });
                 });
             }
         } else {
@@ -369,7 +368,11 @@ TRACEA_INLINE UpcomingBlocks<T> upcoming_blocks(const int32_t* first, int64_t ru
     const int64_t column = begin % block_lines;
     const T* const block = b + (first[next] + begin / block_lines) * pitch;
     return {block + (same_line ? panel + 1 : 0) * size * Tile::columns + column * Tile::line_elements,
-            left < share ? left : share, column, block_lines, pitch - (block_lines - 1) * Tile::line_elements, next_panel};
+            left < share ? left : share,
+            column,
+            block_lines,
+            pitch - (block_lines - 1) * Tile::line_elements,
+            next_panel};
 }
 
 TRACEA_END_NAMESPACE
