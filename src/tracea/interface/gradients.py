@@ -321,7 +321,7 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     graph, nodes = _sources(given)
     weight, mean, var = (None if type_ is None else graph.add_input(type_) for type_ in parameters)
     if groups:
-        made = _of_groups(graph, *nodes, weight, groups=groups, eps=eps, threads=threads)
+        made = _of_groups(graph, nodes[0], nodes[1], weight, groups=groups, eps=eps, threads=threads)
     else:
         ends = (channels, *(1,) * (x.rank - 2))
         known = [graph.add_view(ViewKind.RESHAPE, node, shape=ends) for node in (mean, var) if node is not None]
