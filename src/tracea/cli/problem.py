@@ -190,6 +190,7 @@ def _gemm(flags: ProblemFlags) -> Op:
 def _convolution(kind: str, flags: ProblemFlags) -> Op:
     from tracea.core.contract import Accuracy
     from tracea.core.op import Conv2dOp, Epilogue
+    from tracea.core.ops.images import no_rows, one_row
     from tracea.core.tensor_type import TensorType
 
     is_signal = kind == "conv1d"
@@ -220,7 +221,7 @@ def _convolution(kind: str, flags: ProblemFlags) -> Op:
         accuracy=Accuracy.of(flags.accuracy or Accuracy.ELEMENTWISE),
     )
     if is_signal:
-        plain = replace(plain, x=_signal(plain.x), out=_signal(plain.infer()))
+        plain = replace(plain, x=one_row(no_rows(plain.x)), out=one_row(no_rows(plain.infer())))
     result = plain.infer()
     row = TensorType((*result.shape[1:2], 1, 1), result.dtype)
     return replace(plain, epilogue=_epilogue(flags.epilogue or "", result, Epilogue.identity(), row), out=result)
@@ -240,14 +241,6 @@ def _of_one_row(name: str, text: str | None, default: int | None, *, example: st
             remedy=f"{name} {along}, or conv2d for images",
         )
     return row, along
-
-
-def _signal(type_: TensorType) -> TensorType:
-    """Return the type of an image of one row as ``ops.conv1d`` says it: no step leads to another row."""
-    from tracea.core.tensor_type import StridedLayout, TensorType
-
-    n, c, _, along = type_.strides
-    return TensorType(type_.shape, type_.dtype, StridedLayout((n, c, 0, along)))
 
 
 def _attention(flags: ProblemFlags) -> Op:

@@ -104,10 +104,13 @@ class Transposed:
         if self.y.elements == 0:
             return ()
         if self.stride[0] * self.stride[1] > _MOST_PHASES:
+            is_along = 1 in self.stride  # one axis alone has phases, as a signal's
             raise InvalidOp(
                 field="stride",
-                got=self.stride,
-                expected=f"a product of at most {_MOST_PHASES}: each phase of rows and columns is a kernel",
+                got=max(self.stride) if is_along else self.stride,
+                expected=f"at most {_MOST_PHASES}: each phase is a kernel"
+                if is_along
+                else f"a product of at most {_MOST_PHASES}: each phase of rows and columns is a kernel",
                 remedy="use smaller strides, or torch for this layer",
             )
         rows, columns = (

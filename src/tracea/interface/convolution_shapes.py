@@ -3,36 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import gcd
 from typing import Any, Final
 
 from tracea.core.names import meant, near
 from tracea.core.plain_shape import axes_remedy, plain_shape
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
 from tracea.interface.operands import Given, check_same_dtype
-from tracea.interface.whole_numbers import read_wholes
+from tracea.interface.whole_numbers import each_axis, read_wholes, whole_number
 
 __all__ = [
     "check_axes",
     "check_filters",
     "check_forward",
+    "check_phase_taps",
     "check_taps",
+    "convolution_numbers",
     "extents_of",
     "factors_of",
     "meant_padding",
     "same_shape",
     "that_would_agree",
     "transposed_extents",
+    "transposed_numbers",
 ]
 
 _MOST_TAPS: Final = 256  # of the kernels: the places of a result's gradient are taps there
 _COUNTS: Final = {3: "three", 4: "four", 5: "five"}
 _ONE: Final = {3: "one signal", 4: "one image", 5: "one volume"}
 _AXES: Final = {
-    3: ("l", "s", "the signal"),
+    3: ("l", "s", "places"),
     4: ("h, w", "r, s", "rows and columns"),
     5: ("d, h, w", "t, r, s", "planes, rows and columns"),
 }
+
+
+def convolution_numbers(axes: int, stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int, ...]:
+    """Return stride, padding and dilation, each one number an axis, then groups.
+
+    Raises:
+        InvalidOp: one of them is no such number.
+    """
+    return (
+        *each_axis("stride", stride, 1, axes),
+        *each_axis("padding", padding, 0, axes),
+        *each_axis("dilation", dilation, 1, axes),
+        whole_number("groups", groups, 1),
+    )
+
+
+def transposed_numbers(axes: int, more: Any, *given: Any) -> tuple[int, ...]:
+    """Return the numbers of a transposed convolution: those of :func:`convolution_numbers`, then its output padding.
+
+    Raises:
+        InvalidOp: one of them is no such number, or an output padding fills a step.
+    """
+    numbers, extra = convolution_numbers(axes, *given), each_axis("output_padding", more, 0, axes)
+    stride, dilation = numbers[:axes], numbers[2 * axes : 3 * axes]
+    if any(each >= max(step, gap) for each, step, gap in zip(extra, stride, dilation, strict=True)):
+        got, steps, gaps = (each[0] if axes == 1 else each for each in (extra, stride, dilation))
+        raise InvalidOp(
+            field="output_padding",
+            got=got,
+            expected=f"less than the stride {steps} or the dilation {gaps}",
+            remedy="output_padding=0",
+        )
+    return (*numbers, *extra)
 
 
 def meant_padding(padding: str) -> str:
@@ -66,7 +103,11 @@ def check_axes(op: str, types: Mapping[str, TensorType], axes: int) -> None:
         return
     places, windows, _ = _AXES[axes]
     filters = f"({'c, k' if 'transpose' in op else 'k, c'}/groups, {windows})"
-    others = [f"conv{rank - 2}d takes {_COUNTS[rank]} axes each" for rank in ranks if len(ranks) == 1 and rank in _AXES]
+    others = [
+        f"{op.replace(f'{axes - 2}d', f'{rank - 2}d')} takes {_COUNTS[rank]} axes each"
+        for rank in ranks
+        if len(ranks) == 1 and rank in _AXES
+    ]
     mended = (
         f"give weight as {filters}"
         if name == "weight" and type_.rank != axes
@@ -214,7 +255,23 @@ def check_filters(weight: TensorType) -> None:
         raise InvalidShape(
             field="weight",
             got=weight.shape,
-            expected=f"at most {_MOST_TAPS} taps along {_AXES[min(weight.rank, 4)][2]}",
+            expected=f"at most {_MOST_TAPS} taps along {'the signal' if weight.rank == 3 else _AXES[4][2]}",
+            remedy="sum the results of parts of the filters, or use torch for this layer",
+        )
+
+
+def check_phase_taps(weight: TensorType, stride: int, dilation: int) -> None:
+    """Refuse filters of a signal of which some place of a transposed convolution meets more taps than kernels have.
+
+    Raises:
+        InvalidShape: some place meets more.
+    """
+    met = -(-weight.static_shape[2] // (stride // gcd(stride, dilation)))
+    if met > _MOST_TAPS:
+        raise InvalidShape(
+            field="weight",
+            got={"weight": weight.shape, "stride": stride, "taps of a place": met},
+            expected=f"at most {_MOST_TAPS} taps that meet at one place",
             remedy="sum the results of parts of the filters, or use torch for this layer",
         )
 

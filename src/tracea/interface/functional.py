@@ -62,7 +62,8 @@ from tracea.interface.reduction_gradients import (
 )
 from tracea.interface.reductions import all, amax, amin, any, mean, prod, std, sum, var
 from tracea.interface.rotary import rope, rope_backward
-from tracea.interface.signals import conv1d
+from tracea.interface.signal_pooling import adaptive_avg_pool1d, adaptive_max_pool1d, avg_pool1d, max_pool1d
+from tracea.interface.signals import conv1d, conv1d_grad_input, conv1d_grad_weight, conv_transpose1d
 from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, conv_transpose2d
 from tracea.interface.volume_gradients import conv3d_grad_input, conv3d_grad_weight, conv_transpose3d
 from tracea.interface.volumes import conv3d
@@ -74,7 +75,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "activation_backward",
+    "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
+    "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "all",
     "amax",
@@ -86,18 +89,22 @@ __all__ = [
     "argmin",
     "attention",
     "attention_backward",
+    "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
     "batch_norm_training",
     "batch_norm_training_backward",
     "block_sparse_matmul",
     "conv1d",
+    "conv1d_grad_input",
+    "conv1d_grad_weight",
     "conv2d",
     "conv2d_grad_input",
     "conv2d_grad_weight",
     "conv3d",
     "conv3d_grad_input",
     "conv3d_grad_weight",
+    "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
     "copy",
@@ -118,6 +125,7 @@ __all__ = [
     "log_softmax",
     "log_softmax_backward",
     "low_rank_mlp",
+    "max_pool1d",
     "max_pool2d",
     "mean",
     "mean_backward",

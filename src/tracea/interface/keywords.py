@@ -13,7 +13,8 @@ from tracea.errors import UnknownKeyword
 __all__ = ["tells_keywords"]
 
 _OF_TORCH: Final = {"input": ("x",)}
-_ONLY_TORCH: Final = frozenset({"dilation", "divisor_override", "return_indices"})  # of poolings: no kernel has them
+# Of torch's poolings, by how the names begin of those that take them: no kernel has them.
+_ONLY_TORCH: Final = {"dilation": "max_pool", "divisor_override": "avg_pool2d", "return_indices": "max_pool"}
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -60,7 +61,7 @@ def _refused(op: str, unknown: dict[str, Any], names: tuple[str, ...]) -> Unknow
         if name == "padding_mode":
             remedies.append("pad x first, torch.nn.functional.pad(x, ..., mode=...), and leave padding_mode out")
             continue
-        if name in _ONLY_TORCH and not op.startswith("adaptive_"):
+        if name in _ONLY_TORCH and op.startswith(_ONLY_TORCH[name]):
             remedies.append(f"leave {name} out, or call torch.nn.functional.{op} where it is needed")
             continue
         meant = " or ".join(f"{each}={shown}" for each in close)

@@ -161,6 +161,22 @@ class Given:
         """
         self.check_result_type(op.infer())
 
+    def result_type(self, wanted: TensorType) -> TensorType:
+        """Return the type of ``out`` where it was given, and fits, else ``wanted``.
+
+        Raises: as :meth:`check_result_type`. InvalidStride: two elements of ``out`` lie at one address.
+        """
+        self.check_result_type(wanted)
+        out = self.result or wanted
+        if out.overlaps_itself:
+            raise InvalidStride(
+                field="out",
+                got=out.strides,
+                expected="one address per element",
+                remedy="write to a tensor without broadcast axes",
+            )
+        return out
+
     def check_result_type(self, wanted: TensorType) -> None:
         """Check that ``out``, where it was given, has the shape and elements of ``wanted``, or that memory has room.
 

@@ -8,22 +8,34 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tracea.core.graph import Graph
-from tracea.core.op import AdaptivePool2dOp, Op, Pool2dOp, PoolKind, ReduceKind, pool_to_grid
+from tracea.core.op import Op, Pool2dOp, PoolKind, ReduceKind, pool_to_grid
 from tracea.core.ops.images import is_channels_last, like_image
-from tracea.errors import InvalidOp
+from tracea.core.plain_shape import axes_remedy, plain_shape
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_reduction
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, flag
 from tracea.interface.results import state_result
-from tracea.interface.whole_numbers import pair
+from tracea.interface.whole_numbers import each_axis, pair
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool2d", "max_pool2d"]
+__all__ = [
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool2d",
+    "avg_pool2d",
+    "compile_mean_or_max",
+    "max_pool2d",
+    "pooled",
+    "refuse_places",
+    "window_numbers",
+]
 
+_POOLED: Final = {3: ("three", "l", "signal"), 4: ("four", "h, w", "image")}
 _KEPT: Final = 0  # as many windows as the image has rows, or columns
 
 
@@ -44,8 +56,8 @@ def max_pool2d(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
     window has.
     """
-    numbers = _numbers(kernel_size, stride, padding)
-    return _dispatch_pool()(x, out, "max", *numbers, flag("ceil_mode", ceil_mode), True)
+    numbers = window_numbers(2, kernel_size, stride, padding)
+    return _dispatch_pool()(x, out, "max_pool2d", *numbers, flag("ceil_mode", ceil_mode), True)
 
 
 @tells_keywords
@@ -65,9 +77,9 @@ def avg_pool2d(
 
     Raises: as :func:`max_pool2d`.
     """
-    numbers = _numbers(kernel_size, stride, padding)
+    numbers = window_numbers(2, kernel_size, stride, padding)
     return _dispatch_pool()(
-        x, out, "average", *numbers, flag("ceil_mode", ceil_mode), flag("count_include_pad", count_include_pad)
+        x, out, "avg_pool2d", *numbers, flag("ceil_mode", ceil_mode), flag("count_include_pad", count_include_pad)
     )
 
 
@@ -80,7 +92,7 @@ def adaptive_avg_pool2d(x: Any, output_size: int | Sequence[int | None], *, out:
 
     Raises: as :func:`max_pool2d`.
     """
-    return _dispatch_adaptive()(x, out, "average", *_grid(output_size))
+    return _dispatch_adaptive()(x, out, "adaptive_avg_pool2d", *_grid(output_size))
 
 
 @tells_keywords
@@ -93,14 +105,8 @@ def adaptive_max_pool2d(
 
     Raises: InvalidOp: ``return_indices``: places are not kept; else as :func:`max_pool2d`.
     """
-    if flag("return_indices", return_indices):
-        raise InvalidOp(
-            field="return_indices",
-            got=True,
-            expected="False: the values, not their places",
-            remedy="call torch.nn.functional.adaptive_max_pool2d for the places",
-        )
-    return _dispatch_adaptive()(x, out, "max", *_grid(output_size))
+    refuse_places("adaptive_max_pool2d", return_indices)
+    return _dispatch_adaptive()(x, out, "adaptive_max_pool2d", *_grid(output_size))
 
 
 def _grid(output_size: Any) -> tuple[int, int]:
@@ -115,10 +121,30 @@ def _grid(output_size: Any) -> tuple[int, int]:
     return _KEPT if given[0] is None else rows, _KEPT if given[1] is None else columns
 
 
-def _numbers(kernel_size: Any, stride: Any, padding: Any) -> tuple[int, ...]:
-    kernel = pair("kernel_size", kernel_size, 1)
-    steps = kernel if stride is None else pair("stride", stride, 1)
-    return (*kernel, *steps, *pair("padding", padding, 0))
+def refuse_places(op: str, return_indices: bool) -> None:
+    """Refuse to return the places of the largest elements, which no kernel keeps.
+
+    Raises:
+        InvalidOp: they are asked for.
+    """
+    if flag("return_indices", return_indices):
+        raise InvalidOp(
+            field="return_indices",
+            got=True,
+            expected="False: the values, not their places",
+            remedy=f"call torch.nn.functional.{op} for the places",
+        )
+
+
+def window_numbers(axes: int, kernel_size: Any, stride: Any, padding: Any) -> tuple[int, ...]:
+    """Return a window's size, its stride, which is the size if it is None, and the padding, each one number an axis.
+
+    Raises:
+        InvalidOp: one of them is no such number.
+    """
+    kernel = each_axis("kernel_size", kernel_size, 1, axes)
+    steps = kernel if stride is None else each_axis("stride", stride, 1, axes)
+    return (*kernel, *steps, *each_axis("padding", padding, 0, axes))
 
 
 @cache
@@ -132,40 +158,66 @@ def _dispatch_adaptive() -> Any:
 
 
 def _missed_pool(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    kind, rows, columns, down, right, above, left, ceil_mode, count_padding = attributes
-    window = {"kernel": (rows, columns), "stride": (down, right), "padding": (above, left)}
-    return _compiled(arrays, out, threads, kind=PoolKind(kind), ceil=ceil_mode, count_padding=count_padding, **window)
+    name, rows, columns, down, right, above, left, ceil_mode, count_padding = attributes
+    given = Given.of(("x",), arrays, out)
+    kind, x = pooled(given, name, 4)
+    op = Pool2dOp(
+        kind=kind,
+        x=x,
+        kernel=(rows, columns),
+        stride=(down, right),
+        padding=(above, left),
+        ceil=ceil_mode,
+        count_padding=count_padding,
+    )
+    return _compile(given, replace(op, out=given.result or like_image(x, op.shape, x.dtype)), threads)
 
 
 def _missed_adaptive(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("x",), arrays, out)
-    given.check_floats(one_arithmetic=True)
-    kind, *sizes = attributes
-    x, image = given.type(0), given.type(0).static_shape[2:]
-    rows, columns = (size or extent for size, extent in zip(sizes, (*image, 1, 1)[:2], strict=True))
-    op = pool_to_grid(PoolKind(kind), x, (rows, columns))
+    name, *sizes = attributes
+    kind, x = pooled(given, name, 4)
+    rows, columns = (size or extent for size, extent in zip(sizes, x.static_shape[2:], strict=True))
+    op = pool_to_grid(kind, x, (rows or 1, columns or 1))
     if (rows, columns) == (1, 1) and x.elements and not is_channels_last(x):
-        return _whole(given, op, threads)
+        given.check_result(op)
+        return compile_mean_or_max(op.kind, x, given.result or op.infer(), threads=threads, name=op.name)
     return _compile(given, replace(op, out=given.result or like_image(x, op.shape, x.dtype)), threads)
 
 
-def _compiled(arrays: tuple[Any, ...], out: Any, threads: int, **fields: Any) -> Program:
-    given = Given.of(("x",), arrays, out)
+def pooled(given: Given, op: str, axes: int) -> tuple[PoolKind, TensorType]:
+    """Return what the pooling called ``op`` makes of a window, and the type of what it pools, of ``axes`` axes.
+
+    Raises: InvalidShape, InvalidDType.
+    """
     given.check_floats(one_arithmetic=True)
-    x = given.type(0)
-    op = Pool2dOp(x=x, **fields)
-    return _compile(given, replace(op, out=given.result or like_image(x, op.shape, x.dtype)), threads)
+    x, (_, places, one) = given.type(0), _POOLED[axes]
+    if x.rank != axes or x.shape[1] == 0:
+        others = [
+            f"{op.replace(f'{axes - 2}d', f'{rank - 2}d')} takes {count} axes"
+            for rank, (count, *_) in _POOLED.items()
+            if rank == x.rank
+        ]
+        mended = axes_remedy("x", x.rank, axes, f"one {one}")
+        raise InvalidShape(
+            field=op,
+            got=plain_shape(x.shape),
+            expected=f"(n, c, {places}), at least one channel",
+            remedy="; ".join([*others, mended]) if mended else f"give the {one}s a channel, or leave the pooling out",
+        )
+    return PoolKind.MAX if "max" in op else PoolKind.AVERAGE, x
 
 
-def _whole(given: Given, op: Pool2dOp | AdaptivePool2dOp, threads: int) -> Program:
-    """Return the reduction of each channel's image to a number, on vectors of pixels, which are neighbours here."""
-    graph, kind = Graph(), ReduceKind.MEAN if op.kind is PoolKind.AVERAGE else ReduceKind.MAX
-    given.check_result(op)
-    source = graph.add_input(op.x)
-    wanted = given.result or op.infer()
-    node = add_reduction(graph, kind, [source], (2, 3), keepdims=True, out=wanted, threads=threads)
-    state_result(graph, node, op.shape, given.result)
-    return compile_graph(graph, threads=threads, name=op.name).program
+def compile_mean_or_max(kind: PoolKind, x: TensorType, y: TensorType, *, threads: int, name: str) -> Program:
+    """Return the reduction of each channel's image, or signal, to a number, on vectors of its pixels, row-major in x.
+
+    Shapes: x is (n, c, ...); y (n, c, 1, ...).
+    """
+    graph, reduced = Graph(), ReduceKind.MEAN if kind is PoolKind.AVERAGE else ReduceKind.MAX
+    axes = tuple(range(2, x.rank))
+    node = add_reduction(graph, reduced, [graph.add_input(x)], axes, keepdims=True, out=y, threads=threads)
+    state_result(graph, node, y.shape, y)
+    return compile_graph(graph, threads=threads, name=name).program
 
 
 def _compile(given: Given, op: Op, threads: int) -> Program:

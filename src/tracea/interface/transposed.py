@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidOp
 from tracea.flow.channel_sums import ChannelSums
 from tracea.flow.copied_channel_sums import CopiedChannelSums
 from tracea.flow.filter_gradient import FilterGradient
@@ -21,19 +20,33 @@ from tracea.flow.phase_images import PhaseImages
 from tracea.flow.pixel_planes import PixelPlanes
 from tracea.flow.pixel_sums import PixelSums
 from tracea.flow.sections import compile_sections
+from tracea.flow.signal_bands import SignalBands
 from tracea.flow.transposed import Transposed
-from tracea.interface.convolution_shapes import check_taps, extents_of, factors_of, same_shape, transposed_extents
+from tracea.interface.convolution_shapes import (
+    check_taps,
+    convolution_numbers,
+    extents_of,
+    factors_of,
+    same_shape,
+    transposed_extents,
+    transposed_numbers,
+)
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
-from tracea.interface.whole_numbers import pair, whole_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["conv2d_grad_input", "conv2d_grad_weight", "conv_transpose2d"]
+__all__ = [
+    "compile_filter_gradient",
+    "compile_image_gradient",
+    "conv2d_grad_input",
+    "conv2d_grad_weight",
+    "conv_transpose2d",
+]
 
 
 @tells_keywords
@@ -58,17 +71,8 @@ def conv_transpose2d(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
     activation, or a number that no transposed convolution has.
     """
-    steps, gaps = pair("stride", stride, 1), pair("dilation", dilation, 1)
-    more = pair("output_padding", output_padding, 0)
-    if any(extra >= max(step, gap) for extra, step, gap in zip(more, steps, gaps, strict=True)):
-        raise InvalidOp(
-            field="output_padding",
-            got=more,
-            expected=f"less than the stride {steps} or the dilation {gaps}",
-            remedy="output_padding=0",
-        )
-    numbers = (*steps, *pair("padding", padding, 0), *gaps, whole_number("groups", groups, 1))
-    return _dispatch_transposed()(x, weight, bias, out, *numbers, *more, activation, library_allowed())
+    numbers = transposed_numbers(2, output_padding, stride, padding, dilation, groups)
+    return _dispatch_transposed()(x, weight, bias, out, *numbers, activation, library_allowed())
 
 
 @tells_keywords
@@ -91,7 +95,7 @@ def conv2d_grad_input(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
     convolution has.
     """
-    numbers = _numbers(stride, padding, dilation, groups)
+    numbers = convolution_numbers(2, stride, padding, dilation, groups)
     return _dispatch_grad_input()(
         grad, weight, out, *numbers, *extents_of("input_shape", input_shape, 4), library_allowed()
     )
@@ -117,18 +121,9 @@ def conv2d_grad_weight(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
     convolution has.
     """
-    numbers = _numbers(stride, padding, dilation, groups)
+    numbers = convolution_numbers(2, stride, padding, dilation, groups)
     return _dispatch_grad_weight()(
         x, grad, out, *numbers, *extents_of("weight_shape", weight_shape, 4), library_allowed()
-    )
-
-
-def _numbers(stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int, ...]:
-    return (
-        *pair("stride", stride, 1),
-        *pair("padding", padding, 0),
-        *pair("dilation", dilation, 1),
-        whole_number("groups", groups, 1),
     )
 
 
@@ -163,7 +158,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         more=more,
         groups=groups,
     )
-    y = _result(given, like_image(x, (x.shape[0], *extents), x.dtype))
+    y = given.result_type(like_image(x, (x.shape[0], *extents), x.dtype))
     whole = Transposed(
         x=x,
         w=weight,
@@ -187,7 +182,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     grad, weight = factors_of(given, "conv2d_grad_input", 4)
     forward = _forward(TensorType(shape, grad.dtype), weight, numbers)
     same_shape(grad, forward.shape)
-    y = _result(given, like_image(grad, shape, grad.dtype))
+    y = given.result_type(like_image(grad, shape, grad.dtype))
     whole = Transposed(
         x=grad,
         w=weight,
@@ -197,23 +192,35 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         dilation=forward.dilation,
         groups=forward.groups,
     )
+    return compile_image_gradient(
+        whole, inputs=(grad, weight), output=y, threads=threads, library=allowed, name="conv2d_grad_input"
+    )
+
+
+def compile_image_gradient(
+    whole: Transposed, *, inputs: Sequence[TensorType], output: TensorType, threads: int, library: bool, name: str
+) -> Program:
+    """Return the program of a gradient for images by whichever way is fastest; ``whole`` is of views of the inputs.
+
+    Raises: InvalidOp: a stride has so many phases that their kernels would take minutes to compile.
+    """
     products = (
-        ImageProduct.of(whole, threads=threads, library=allowed)
+        ImageProduct.of(whole, threads=threads, library=library)
         or ImagePlanes.of(whole)
         or PixelPlanes.of(whole)
-        or PhaseImages.of(whole, threads=threads, library=allowed)
+        or PhaseImages.of(whole, threads=threads, library=library)
     )
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
     )
     return compile_sections(
         sections,
-        inputs=(grad, weight),
-        output=y,
+        inputs=inputs,
+        output=output,
         temporaries=temporaries,
         threads=threads,
-        library=allowed,
-        name="conv2d_grad_input",
+        library=library,
+        name=name,
     )
 
 
@@ -223,7 +230,7 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
     x, grad = factors_of(given, "conv2d_grad_weight", 4)
     forward = _forward(x, TensorType(shape, x.dtype), numbers)
     same_shape(grad, forward.shape)
-    y = _result(given, like_image(x, shape, x.dtype))
+    y = given.result_type(like_image(x, shape, x.dtype))
     if 0 in grad.static_shape:  # of no images or no filters: a sum of nothing
         return filled(arrays[0], y, out, 0.0)
     check_taps(grad)
@@ -236,33 +243,37 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
         dilation=forward.dilation,
         groups=forward.groups,
     )
+    return compile_filter_gradient(
+        whole, inputs=(x, grad), output=y, threads=threads, library=allowed, name="conv2d_grad_weight"
+    )
+
+
+def compile_filter_gradient(
+    whole: FilterGradient, *, inputs: Sequence[TensorType], output: TensorType, threads: int, library: bool, name: str
+) -> Program:
+    """Return the program of a gradient for filters by whichever way is fastest; ``whole`` is of views of the inputs."""
     products = (
-        FilterWindows.of(whole, threads=threads, library=allowed)
-        or FilterProducts.of(whole, threads=threads, library=allowed)
+        FilterWindows.of(whole, threads=threads, library=library)
+        or FilterProducts.of(whole, threads=threads, library=library)
         or ChannelSums.of(whole)
         or PixelSums.of(whole)
         or CopiedChannelSums.of(whole)
+        or SignalBands.of(whole)
     )
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
     )
     return compile_sections(
         sections,
-        inputs=(x, grad),
-        output=y,
+        inputs=inputs,
+        output=output,
         temporaries=temporaries,
         threads=threads,
-        library=allowed,
-        name="conv2d_grad_weight",
+        library=library,
+        name=name,
     )
 
 
 def _forward(x: TensorType, weight: TensorType, numbers: tuple[Any, ...]) -> Conv2dOp:
     """Return the convolution that is differentiated, which checks its own numbers."""
     return Conv2dOp(x=x, w=weight, stride=numbers[:2], padding=numbers[2:4], dilation=numbers[4:6], groups=numbers[6])
-
-
-def _result(given: Given, y: TensorType) -> TensorType:
-    """Return the type of ``out`` where it was given, and fits, else ``y``."""
-    given.check_result_type(y)
-    return given.result or y

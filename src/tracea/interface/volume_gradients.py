@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.op import Epilogue
 from tracea.core.ops.volumes import like_volume
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidOp
 from tracea.flow.sections import compile_sections
 from tracea.flow.volume_gradient import VolumeFilterGradient
 from tracea.flow.volumes import VolumeTransposed
 from tracea.interface.convolution_shapes import (
     check_forward,
     check_taps,
+    convolution_numbers,
     extents_of,
     factors_of,
     same_shape,
     transposed_extents,
+    transposed_numbers,
 )
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
-from tracea.interface.volumes import result_of
-from tracea.interface.whole_numbers import triple, whole_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -57,17 +56,8 @@ def conv_transpose3d(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
     activation, or a number that no transposed convolution has.
     """
-    steps, gaps = triple("stride", stride, 1), triple("dilation", dilation, 1)
-    more = triple("output_padding", output_padding, 0)
-    if any(extra >= max(step, gap) for extra, step, gap in zip(more, steps, gaps, strict=True)):
-        raise InvalidOp(
-            field="output_padding",
-            got=more,
-            expected=f"less than the stride {steps} or the dilation {gaps}",
-            remedy="output_padding=0",
-        )
-    numbers = (*steps, *triple("padding", padding, 0), *gaps, whole_number("groups", groups, 1))
-    return _dispatch_transposed()(x, weight, bias, out, *numbers, *more, activation, library_allowed())
+    numbers = transposed_numbers(3, output_padding, stride, padding, dilation, groups)
+    return _dispatch_transposed()(x, weight, bias, out, *numbers, activation, library_allowed())
 
 
 @tells_keywords
@@ -90,7 +80,7 @@ def conv3d_grad_input(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
     convolution has.
     """
-    numbers = _numbers(stride, padding, dilation, groups)
+    numbers = convolution_numbers(3, stride, padding, dilation, groups)
     return _dispatch_grad_input()(
         grad, weight, out, *numbers, *extents_of("input_shape", input_shape, 5), library_allowed()
     )
@@ -116,18 +106,9 @@ def conv3d_grad_weight(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
     convolution has.
     """
-    numbers = _numbers(stride, padding, dilation, groups)
+    numbers = convolution_numbers(3, stride, padding, dilation, groups)
     return _dispatch_grad_weight()(
         x, grad, out, *numbers, *extents_of("weight_shape", weight_shape, 5), library_allowed()
-    )
-
-
-def _numbers(stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int, ...]:
-    return (
-        *triple("stride", stride, 1),
-        *triple("padding", padding, 0),
-        *triple("dilation", dilation, 1),
-        whole_number("groups", groups, 1),
     )
 
 
@@ -164,7 +145,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         groups=groups,
     )
     Epilogue.of(activation=activation)  # an unknown one is refused before anything is compiled
-    y = result_of(given, like_volume(x, (x.static_shape[0], *extents), x.dtype))
+    y = given.result_type(like_volume(x, (x.static_shape[0], *extents), x.dtype))
     whole = VolumeTransposed(
         x=x,
         w=weight,
@@ -185,7 +166,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
     grad, weight = factors_of(given, "conv3d_grad_input", 5)
     same_shape(grad, check_forward("conv3d_grad_input", shape, weight.static_shape, numbers))
-    y = result_of(given, like_volume(grad, shape, grad.dtype))
+    y = given.result_type(like_volume(grad, shape, grad.dtype))
     whole = VolumeTransposed(x=grad, w=weight, y=y, **_named(numbers)).by_fewest_sums()
     return _compiled(whole, (grad, weight), y, threads, library=allowed, name="conv3d_grad_input")
 
@@ -195,7 +176,7 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
     x, grad = factors_of(given, "conv3d_grad_weight", 5)
     same_shape(grad, check_forward("conv3d_grad_weight", x.static_shape, shape, numbers))
-    y = result_of(given, like_volume(x, shape, x.dtype))
+    y = given.result_type(like_volume(x, shape, x.dtype))
     if 0 in grad.static_shape:  # of no images or no filters: a sum of nothing
         return filled(arrays[0], y, out, 0.0)
     check_taps(grad)

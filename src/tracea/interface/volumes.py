@@ -24,7 +24,7 @@ from tracea.runtime.extension import dispatcher
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["check_forward", "conv3d", "result_of"]
+__all__ = ["conv3d"]
 
 
 @tells_keywords
@@ -76,15 +76,6 @@ def _padding(weight: Any, padding: str, stride: Triple, dilation: Triple) -> Tri
     return planes, rows, columns
 
 
-def result_of(given: Given, y: TensorType) -> TensorType:
-    """Return the type of ``out`` where it was given, and fits, else ``y``.
-
-    Raises: InvalidShape, InvalidDType, ResourceExceeded.
-    """
-    given.check_result_type(y)
-    return given.result or y
-
-
 @cache
 def _dispatch_conv3d() -> Any:
     return dispatcher(4, _missed_conv3d)
@@ -101,7 +92,7 @@ def _missed_conv3d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     given.check_broadcasts(shape, 3)
     check_filter_bias(bias, weight)
     Epilogue.of(activation=activation)  # an unknown one is refused before anything is compiled
-    y = result_of(given, like_volume(x, shape, x.dtype))
+    y = given.result_type(like_volume(x, shape, x.dtype))
     whole = VolumeConvolution(
         x=x,
         w=weight,

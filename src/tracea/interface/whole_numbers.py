@@ -10,9 +10,10 @@ from tracea.core.names import as_given
 from tracea.errors import InvalidOp, InvalidShape, TraceaError
 from tracea.runtime.buffers import view
 
-__all__ = ["axis_number", "pair", "read_whole", "read_wholes", "single", "triple", "whole_number"]
+__all__ = ["axis_number", "each_axis", "pair", "read_whole", "read_wholes", "single", "triple", "whole_number"]
 
 _LARGEST: Final = 2**31 - 1
+_SEVERAL: Final = {1: "a sequence of one", 2: "two: rows and columns", 3: "three: planes, rows and columns"}
 _TRUTH: Final = ("bool", "torch.bool")  # element types whose one element torch takes for 1
 
 
@@ -88,7 +89,7 @@ def single(name: str, value: Any, least: int) -> int:
     Raises:
         InvalidOp: it is neither, or less than ``least``.
     """
-    return _each(name, value, least, 1, "a sequence of one")[0]
+    return each_axis(name, value, least, 1)[0]
 
 
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
@@ -97,7 +98,7 @@ def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     Raises:
         InvalidOp: it is neither, or less than ``least``.
     """
-    rows, columns = _each(name, value, least, 2, "two: rows and columns")
+    rows, columns = each_axis(name, value, least, 2)
     return rows, columns
 
 
@@ -107,11 +108,16 @@ def triple(name: str, value: Any, least: int) -> tuple[int, int, int]:
     Raises:
         InvalidOp: it is neither, or less than ``least``.
     """
-    planes, rows, columns = _each(name, value, least, 3, "three: planes, rows and columns")
+    planes, rows, columns = each_axis(name, value, least, 3)
     return planes, rows, columns
 
 
-def _each(name: str, value: Any, least: int, axes: int, several: str) -> tuple[int, ...]:
+def each_axis(name: str, value: Any, least: int, axes: int) -> tuple[int, ...]:
+    """Return a whole number for each of one to three axes, given as one or as a sequence of so many.
+
+    Raises:
+        InvalidOp: it is neither, or less than ``least``.
+    """
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
         values = tuple(cast("Sequence[Any]", value))
         if len(values) in (1, axes):
@@ -120,4 +126,4 @@ def _each(name: str, value: Any, least: int, axes: int, several: str) -> tuple[i
         return (whole_number(name, value, least),) * axes
     sided = name == "padding" and isinstance(value, Sequence) and len(cast("Sequence[Any]", value)) == 2 * axes
     remedy = "pad each side of x first: torch.nn.functional.pad" if sided else f"{name}={least}"
-    raise InvalidOp(field=name, got=as_given(value), expected=f"a whole number, or {several}", remedy=remedy)
+    raise InvalidOp(field=name, got=as_given(value), expected=f"a whole number, or {_SEVERAL[axes]}", remedy=remedy)

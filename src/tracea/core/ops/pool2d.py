@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, cast
@@ -11,7 +12,7 @@ from tracea.core.plain_shape import axes_remedy, plain_shape
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
-__all__ = ["Pool2dOp", "PoolKind", "check_pair"]
+__all__ = ["Pool2dOp", "PoolKind", "check_pair", "check_windows"]
 
 
 class PoolKind(Enum):
@@ -48,13 +49,6 @@ class Pool2dOp(Op):
     def __post_init__(self) -> None:
         for name, least in (("kernel", 1), ("stride", 1), ("padding", 0)):
             check_pair(f"pool2d.{name}", getattr(self, name), least)
-        if any(2 * pad > size for pad, size in zip(self.padding, self.kernel, strict=True)):
-            raise InvalidOp(
-                field="pool2d.padding",
-                got=self.padding,
-                expected=f"at most half of the window {self.kernel}",
-                remedy="pad less: a window of padding alone has no value",
-            )
         if self.x.rank != 4:
             raise InvalidShape(
                 field="pool2d.x",
@@ -62,19 +56,8 @@ class Pool2dOp(Op):
                 expected="(n, c, h, w)",
                 remedy=axes_remedy("x", self.x.rank, 4, "one image"),
             )
-        if min(self._extents()) < 1 or 0 in self.x.shape[2:]:
-            raise InvalidShape(
-                field="pool2d",
-                got={
-                    "h": self.x.shape[2],
-                    "w": self.x.shape[3],
-                    "window": self.kernel,
-                    "padding": self.padding,
-                    "result": self._extents(),
-                },
-                expected="an image and a result of at least 1×1",
-                remedy="pad more, or use a smaller window",
-            )
+        sizes = dict(zip("hw", self.x.shape[2:], strict=True))
+        check_windows("pool2d", sizes, self.kernel, self.stride, self.padding, ceil=self.ceil)
         # A step across the whole image and its padding, or a window that reaches beyond both, leaves one window, and so
         # does every longer step.
         along = zip(self.x.shape[2:], self.padding, self.kernel, self.stride, strict=True)
@@ -83,19 +66,11 @@ class Pool2dOp(Op):
         if result_type("pool2d", self.shape, self.x.dtype, self.out) == TensorType(self.shape, self.x.dtype):
             object.__setattr__(self, "out", None)
 
-    def _extents(self) -> tuple[int, int]:
-        found: list[int] = []
-        for dim, size, step, pad in zip(self.x.shape[2:], self.kernel, self.stride, self.padding, strict=True):
-            steps = static(dim) + 2 * pad - size
-            whole = -(-steps // step) if self.ceil else steps // step
-            # The last window begins in the image or in the padding before it.
-            found.append(whole + 1 - int(self.ceil and whole * step >= static(dim) + pad))
-        return found[0], found[1]
-
     @property
     def shape(self) -> tuple[Dim, ...]:
         """The result's shape."""
-        return (*self.x.shape[:2], *self._extents())
+        along = zip(self.x.shape[2:], self.kernel, self.stride, self.padding, strict=True)
+        return (*self.x.shape[:2], *(_windows(*each, ceil=self.ceil) for each in along))
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
@@ -119,6 +94,53 @@ class Pool2dOp(Op):
     def flops(self) -> int:
         """One for each element of each window, padding counted."""
         return self.infer().elements * self.kernel[0] * self.kernel[1]
+
+
+def check_windows(
+    op: str,
+    sizes: Mapping[str, Dim],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    *,
+    ceil: bool,
+) -> tuple[int, ...]:
+    """Return how many windows ``op`` has along each of the axes of ``sizes``, which may be a signal's one.
+
+    Raises:
+        InvalidOp: windows would be of padding alone. InvalidShape: there is no window, or nothing to pool.
+    """
+    if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
+        raise InvalidOp(
+            field=f"{op}.padding",
+            got=_plain(padding),
+            expected=f"at most half of the window {_plain(kernel)}",
+            remedy="pad less: a window of padding alone has no value",
+        )
+    along = zip(sizes.values(), kernel, stride, padding, strict=True)
+    counts = tuple(_windows(*each, ceil=ceil) for each in along)
+    if min(counts) < 1 or 0 in sizes.values():
+        raise InvalidShape(
+            field=op,
+            got={**sizes, "window": _plain(kernel), "padding": _plain(padding), "result": _plain(counts)},
+            expected="an image and a result of at least 1×1"
+            if len(sizes) > 1
+            else "a signal and a result of at least 1",
+            remedy="pad more, or use a smaller window",
+        )
+    return counts
+
+
+def _plain(numbers: Sequence[int]) -> Any:
+    """Return numbers as messages show them: that of one axis by itself."""
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)
+
+
+def _windows(dim: Dim, size: int, step: int, pad: int, *, ceil: bool) -> int:
+    steps = static(dim) + 2 * pad - size
+    whole = -(-steps // step) if ceil else steps // step
+    # The last window begins in the image or in the padding before it.
+    return whole + 1 - int(ceil and whole * step >= static(dim) + pad)
 
 
 def check_pair(field: str, values: Any, least: int) -> None:
