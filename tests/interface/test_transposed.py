@@ -192,6 +192,9 @@ def test_no_call_of_aten(rng):
     filters = tensor(rng, DType.F32, (6, 8, 3), last=False)
     given = {"stride": 2, "padding": 1}
     outs = [torch.empty(shape) for shape in ((2, 8, 9, 9), (6, 8, 3, 3), (2, 8, 10, 10), (2, 6, 5))]
+    with _Counted() as counted:  # the first call under a mode, in which torch sets its compiler up
+        functional.conv2d(x, weight)
+    assert counted.calls > 0
     for _ in range(2):  # a new signature, then a known one
         with _Counted() as counted:
             tracea.ops.conv2d_grad_input(grad, weight, (2, 8, 9, 9), **given, out=outs[0])
@@ -199,9 +202,6 @@ def test_no_call_of_aten(rng):
             tracea.ops.conv_transpose2d(grad, weight, **given, output_padding=1, out=outs[2])
             tracea.ops.conv1d(signal, filters, **given, out=outs[3])
         assert counted.calls == 0
-    with _Counted() as counted:
-        functional.conv2d(x, weight)
-    assert counted.calls > 0
 
 
 @pytest.mark.costly

@@ -269,6 +269,9 @@ def test_no_call_of_aten(rng):
     x, weight = tensor(rng, DType.F32, (2, 8, 5, 9, 9)), tensor(rng, DType.F32, (6, 8, 2, 3, 3))
     grad = tensor(rng, DType.F32, (2, 6, 4, 7, 7))
     outs = [torch.empty(shape) for shape in (grad.shape, x.shape, weight.shape)]
+    with _Counted() as counted:  # the first call under a mode, in which torch sets its compiler up
+        functional.conv3d(x, weight)
+    assert counted.calls > 0
     for _ in range(2):  # a new signature, then a known one
         with _Counted() as counted:
             tracea.ops.conv3d(x, weight, out=outs[0])
@@ -276,9 +279,6 @@ def test_no_call_of_aten(rng):
             tracea.ops.conv_transpose3d(grad, weight, out=outs[1])
             tracea.ops.conv3d_grad_weight(x, grad, weight.shape, out=outs[2])
         assert counted.calls == 0
-    with _Counted() as counted:
-        functional.conv3d(x, weight)
-    assert counted.calls > 0
 
 
 @pytest.mark.costly
