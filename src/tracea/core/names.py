@@ -13,6 +13,7 @@ __all__ = ["as_given", "meant", "near"]
 _NEAR: Final = 6  # names of a message
 _ALIKE: Final = 3  # of those that are only spelled alike: more would be no guess
 _LIKENESS: Final = 0.75  # share of the letters in common, difflib's ratio
+_ALSO: Final = {"swish": "silu", "logistic": "sigmoid"}  # what others call them
 _LONGEST: Final = 32  # characters of a name that is compared; the longest there is has 15
 
 
@@ -31,6 +32,8 @@ def near(name: str, known: Iterable[str]) -> tuple[str, ...]:
         return ()
     if asked != name and asked in listed:
         return (asked,)
+    if _ALSO.get(asked) in listed:
+        return (_ALSO[asked],)
     found = [each for each in listed if each.startswith(asked)] or [each for each in listed if asked in each]
     return tuple((found or get_close_matches(asked, listed, n=_ALIKE, cutoff=_LIKENESS))[:_NEAR])
 

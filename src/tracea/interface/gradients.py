@@ -306,7 +306,9 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
             field="x",
             got=x.shape,
             expected=f"(n, c, ...), c a multiple of {groups} groups" if groups else "(n, c, ...)",
-            remedy="choose a number of groups that divides the channels" if groups else "give the batch and channels",
+            remedy="give the batch and channels"
+            if x.rank < 2
+            else "choose a number of groups that divides the channels",
         )
     channels = x.static_shape[1]
     parameters = [given.optional(index) for index in (2, 3, 4)]

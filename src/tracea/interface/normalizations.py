@@ -182,7 +182,9 @@ def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
             field="x",
             got=x.shape,
             expected=f"(n, c, ...), c a multiple of {groups} groups",
-            remedy="choose a number of groups that divides the channels",
+            remedy="give the batch and channels"
+            if x.rank < 2
+            else "choose a number of groups that divides the channels",
         )
     parameters = _of_channels(given, 1, 2)
     y = _result(given, x)
