@@ -13,12 +13,14 @@ from tests.kernels.conv_cases import conv_cases
 from tests.kernels.conv_layers import core
 from tests.kernels.moved_regions import later, moved, narrowed, nothing
 
+from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.rows import ReduceKind
 from tracea.errors import InvalidSchedule, ProofFailed
 from tracea.flow.compile import compile_node, decision_for, for_threads, host
 from tracea.kernels.arguments import arguments
 from tracea.kernels.conv.split import SPLIT, SPLIT_PREPACKED, split_default
+from tracea.kernels.operands import vector_lanes
 from tracea.kernels.registry import candidates
 from tracea.kernels.variant import Variant
 from tracea.semantic.index import TRUE
@@ -94,7 +96,9 @@ def test_extra_memory_is_a_band_and_a_result_for_each_part() -> None:
 
 
 def test_a_call_takes_it_where_one_core_would_work() -> None:
-    decision = decision_for(one_row(64, 16, 4000), for_threads(host(), 2), threads=2, constants=(1,), library=False)
+    filters = vector_lanes(host(), DType.F32)  # two vectors of them are a part for each of two cores
+    op = one_row(64, filters, 4000)
+    decision = decision_for(op, for_threads(host(), 2), threads=2, constants=(1,), library=False)
     assert decision.variant in (SPLIT_PREPACKED.id, "conv.amx_prepacked", "conv.amx_stem_prepacked")
 
 
