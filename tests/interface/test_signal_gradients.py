@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.drawn import drawn
 from tests.interface.accuracy import TORCH, poisoned, strided, values
+from tests.interface.aten_calls import AtenCalls
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracea
 from tracea.core.dtype import DType
@@ -202,29 +202,19 @@ def test_gradcheck_in_float64(rng):
     assert torch.autograd.gradcheck(lambda *both: _Conv1d.apply(*both, given), (x, weight))
 
 
-class _Counted(TorchDispatchMode):
-    """Counts the calls of aten."""
-
-    calls = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += 1
-        return func(*args, **(kwargs or {}))
-
-
 def test_no_call_of_aten(rng):
     x, weight, grad = (strided(rng, "torch", DType.F32, shape, "rows") for shape in ((2, 8, 9), (6, 8, 3), (2, 6, 5)))
     given = {"stride": 2, "padding": 1}
     outs = [torch.empty(shape) for shape in ((2, 8, 9), (6, 8, 3), (2, 8, 10))]
-    with _Counted():  # a process's first call under a mode: torch sets its compiler up then, and makes a tensor
+    with AtenCalls():  # a process's first call under a mode: torch sets its compiler up then, and makes a tensor
         ops.sum(x)
     for _ in range(2):  # a new signature, then a known one
-        with _Counted() as counted:
+        with AtenCalls() as counted:
             ops.conv1d_grad_input(grad, weight, (2, 8, 9), **given, out=outs[0])
             ops.conv1d_grad_weight(x, grad, (6, 8, 3), **given, out=outs[1])
             ops.conv_transpose1d(grad, weight, **given, output_padding=1, out=outs[2])
         assert counted.calls == 0
-    with _Counted() as counted:
+    with AtenCalls() as counted:
         functional.conv1d(x, weight)
     assert counted.calls > 0
 

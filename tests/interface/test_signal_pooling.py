@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from tests.interface.accuracy import TORCH, poisoned, strided, values
+from tests.interface.aten_calls import AtenCalls
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracea
 from tracea.core.dtype import DType
@@ -141,27 +141,17 @@ def test_an_out_of_less_precision_is_written_and_f64_is_throughout(rng, name):
         CALLS[name](x, out=out.double())
 
 
-class _Counted(TorchDispatchMode):
-    """Counts the calls of aten."""
-
-    calls = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += 1
-        return func(*args, **(kwargs or {}))
-
-
 def test_no_call_of_aten(rng):
     x = strided(rng, "torch", DType.F32, (2, 4, 11), "rows")
     outs = {name: torch.empty_like(EXPECTED[name](x)) for name in CALLS}
-    with _Counted():  # a process's first call under a mode: torch sets its compiler up then, and makes a tensor
+    with AtenCalls():  # a process's first call under a mode: torch sets its compiler up then, and makes a tensor
         ops.sum(x)
     for _ in range(2):  # a new signature, then a known one
-        with _Counted() as counted:
+        with AtenCalls() as counted:
             for name, call in CALLS.items():
                 call(x, out=outs[name])
         assert counted.calls == 0
-    with _Counted() as counted:
+    with AtenCalls() as counted:
         functional.avg_pool1d(x, 3)
     assert counted.calls > 0
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.drawn import drawn
 from tests.interface.accuracy import TORCH
+from tests.interface.aten_calls import AtenCalls
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracea
 from tracea.core.dtype import DType
@@ -176,27 +176,19 @@ def test_gradcheck_in_float64(rng, given, last):
     assert torch.autograd.gradcheck(lambda *both: _Conv2d.apply(*both, given), (x, weight))
 
 
-class _Counted(TorchDispatchMode):
-    """Counts the calls of aten."""
-
-    calls = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += 1
-        return func(*args, **(kwargs or {}))
-
-
 def test_no_call_of_aten(rng):
     x, weight = tensor(rng, DType.F32, (2, 8, 9, 9)), tensor(rng, DType.F32, (6, 8, 3, 3))
     grad, signal = tensor(rng, DType.F32, (2, 6, 5, 5)), tensor(rng, DType.F32, (2, 8, 9), last=False)
     filters = tensor(rng, DType.F32, (6, 8, 3), last=False)
     given = {"stride": 2, "padding": 1}
     outs = [torch.empty(shape) for shape in ((2, 8, 9, 9), (6, 8, 3, 3), (2, 8, 10, 10), (2, 6, 5))]
-    with _Counted() as counted:  # the first call under a mode, in which torch sets its compiler up
+    with AtenCalls():
+        tracea.ops.sum(x)  # a process's first call under a mode makes a tensor of torch's
+    with AtenCalls() as counted:
         functional.conv2d(x, weight)
     assert counted.calls > 0
     for _ in range(2):  # a new signature, then a known one
-        with _Counted() as counted:
+        with AtenCalls() as counted:
             tracea.ops.conv2d_grad_input(grad, weight, (2, 8, 9, 9), **given, out=outs[0])
             tracea.ops.conv2d_grad_weight(x, grad, (6, 8, 3, 3), **given, out=outs[1])
             tracea.ops.conv_transpose2d(grad, weight, **given, output_padding=1, out=outs[2])

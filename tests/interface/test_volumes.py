@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests.drawn import drawn
 from tests.interface.accuracy import TORCH
+from tests.interface.aten_calls import AtenCalls
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracea
 from tracea.core.dtype import DType
@@ -255,25 +255,17 @@ def test_memory_beside_the_result_is_two_sums_of_a_batch_of_planes(taps):
     assert gradient.by_fewest_sums().temporaries == ()
 
 
-class _Counted(TorchDispatchMode):
-    """Counts the calls of aten."""
-
-    calls = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += 1
-        return func(*args, **(kwargs or {}))
-
-
 def test_no_call_of_aten(rng):
     x, weight = tensor(rng, DType.F32, (2, 8, 5, 9, 9)), tensor(rng, DType.F32, (6, 8, 2, 3, 3))
     grad = tensor(rng, DType.F32, (2, 6, 4, 7, 7))
     outs = [torch.empty(shape) for shape in (grad.shape, x.shape, weight.shape)]
-    with _Counted() as counted:  # the first call under a mode, in which torch sets its compiler up
+    with AtenCalls():
+        tracea.ops.sum(x)  # a process's first call under a mode makes a tensor of torch's
+    with AtenCalls() as counted:
         functional.conv3d(x, weight)
     assert counted.calls > 0
     for _ in range(2):  # a new signature, then a known one
-        with _Counted() as counted:
+        with AtenCalls() as counted:
             tracea.ops.conv3d(x, weight, out=outs[0])
             tracea.ops.conv3d_grad_input(grad, weight, x.shape, out=outs[1])
             tracea.ops.conv_transpose3d(grad, weight, out=outs[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -208,18 +209,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         residual=None if residual is None else one_row(residual),
     )
     inputs = [type_ for type_ in (x, weight, bias, residual) if type_ is not None]
-    op = Conv2dOp(
-        x=plain.x,
-        w=plain.w,
-        stride=plain.stride,
-        padding=plain.padding,
-        dilation=plain.dilation,
-        groups=groups,
-        size=plain.size,
-        accuracy=plain.accuracy,
-        epilogue=epilogue,
-        out=one_row(whole),
-    )
+    op = replace(plain, epilogue=epilogue, out=one_row(whole))
     section = Section(op=op, operands=tuple(Part(number) for number in range(len(inputs))))
     return compile_sections((section,), inputs=inputs, output=whole, threads=threads, library=allowed, name="conv1d")
 
