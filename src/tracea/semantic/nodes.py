@@ -197,7 +197,8 @@ class Pack(Node):
     With several ``terms`` each element becomes that many elements of the target whose sum it is, as
     :func:`tracea.semantic.intrinsics.split_terms` says. Steps are written in whole granules: up to ``granule`` − 1
     steps of zeros follow the last one, whether the target's region says them or not. How a granule is laid out is the
-    routine's own; panels and granules lie in order. The depth may be several axes that are ``merged``.
+    routine's own; panels and granules lie in order. The depth may be several axes that are ``merged``, whose steps
+    lie ``in_order`` where a :class:`Halo` that they meet is ``overlapping``.
 
     Shapes:
         source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B), with as many axes of depth
@@ -213,6 +214,7 @@ class Pack(Node):
     terms: int = 1
     granule: int = 1
     merged: int = 1
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         least = min(self.panel, self.terms, self.granule, self.merged)
@@ -259,7 +261,8 @@ class Halo(Node):
 
     ``merged`` taps, (rows, columns), are lanes too: element (i, j) of the target is then the channels of that many
     pixels, row after row, the first of which is (i, j · steps[1]) of the source; and nothing lies outside of the
-    source. ``taps`` and ``gaps`` are those that remain.
+    source. ``taps`` and ``gaps`` are those that remain. Where merged taps are of one row, the routine may keep what
+    neighbouring elements share once: they are ``overlapping``.
 
     Shapes:
         source: (1, …, rows, columns, channels), masked unless merged; target: (blocks, rows, columns, terms · lanes
@@ -274,6 +277,16 @@ class Halo(Node):
     taps: tuple[Index, Index]
     gaps: tuple[int, int]
     merged: tuple[int, int] | None = None
+    overlapping: bool = False
+
+    def __post_init__(self) -> None:
+        if self.overlapping and (self.merged is None or self.merged[0] != 1):
+            raise InvalidSchedule(
+                field="Halo",
+                got=self.merged,
+                expected="merged taps of one row",
+                remedy="elements of several rows of taps do not overlap",
+            )
 
     @property
     def phases(self) -> tuple[int, int]:

@@ -97,18 +97,19 @@ def _step(node: n.For | n.Parallel) -> str:
     return f" step {node.step}" + ("" if node.length is None else f" length {node.length}")
 
 
-def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
+def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912, PLR0915 - one case a node
     match node:
         case n.Pack():
-            return f"{node.target} = pack(axis {node.axis}, panel {node.panel}, {node.source})"
+            how = f"axis {node.axis}, panel {node.panel}" + ", in order" * node.in_order
+            return f"{node.target} = pack({how}, {node.source})"
         case n.CopyTile():
             masked = f" masked fill {node.fill:g}" if node.masked else ""
             chunks = "" if node.chunk_bytes is None else f" by {node.chunk_bytes} bytes"
             return f"{node.target} = copy({node.source}){chunks}{masked}"
         case n.Halo():
-            merged = "" if node.merged is None else f", taps {node.merged} merged"
-            call = f"{node.source}; {node.terms} terms of {node.lanes} lanes, steps {node.steps}{merged}"
-            return f"{node.target} = halo({call})"
+            taps = "" if node.merged is None else f", taps {node.merged} merged" + ", overlapping" * node.overlapping
+            terms = f"{node.terms} terms of {node.lanes} lanes, steps {node.steps}{taps}"
+            return f"{node.target} = halo({node.source}; {terms})"
         case n.MicroKernel():
             call = f"{node.c} = {_call(node.intrinsic, node.a, node.b)}{_area(node.image)}"
             return call + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)
