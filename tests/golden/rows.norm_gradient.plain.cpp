@@ -1,4 +1,4 @@
-// norm_gradient_layer_norm_512x768_f32_799234a56a254dc6 | rows.norm_gradient | plain | fixed=0,fold=768,prefetch=1,rows=16,streaming=0,together=1
+// norm_gradient_layer_norm_512x768_f32_539a6da952d01a92 | rows.norm_gradient | plain | fixed=0,fold=768,prefetch=1,rows=16,streaming=0,together=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,7 +10,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_norm_gradient_b0238d7cba7f0fea54b2_text {
+namespace tracea_rows_norm_gradient_475b916200df9c58a332_text {
 using namespace tracea;
 
 struct Load0 {
@@ -61,7 +61,7 @@ struct Store1 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_norm_gradient_b0238d7cba7f0fea54b2(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_norm_gradient_475b916200df9c58a332(const tracea_call* call, int32_t rank) {
   const float* const grad = static_cast<const float*>(call->pointers[0]);
   const float* const x = static_cast<const float*>(call->pointers[1]);
   const float* const weight = static_cast<const float*>(call->pointers[2]);
@@ -90,4 +90,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_norm_gradient
     reduce_columns<float, SumOf>((rows + 15) / 16, width, Load0{sums + (columns + 63) / 64 * 64 + start + 64, (columns + 63) / 64 * 128 + 128}, Store1{grad_bias + start});
   }
 }
-}  // namespace tracea_rows_norm_gradient_b0238d7cba7f0fea54b2_text
+}  // namespace tracea_rows_norm_gradient_475b916200df9c58a332_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ def norm_gradient_value(op: NormGradientOp, arrays: Sequence[Array]) -> Array:
     """Return the gradients, flattened one after the other."""
     grad, x = arrays[:2]
     terms = [grad * statistics_value(op.normal, [x]), grad][: len(op.parts) - 1]
-    sums = [_rows(term).sum(axis=0) for term in terms]
+    sums = [term.sum(axis=op.summed).reshape(-1) for term in terms]
     return np.concatenate([statistics_value(op.for_x, arrays).reshape(-1), *sums])
 
 
@@ -37,12 +38,8 @@ def norm_gradient_enclosure(
     exact = grad * normal
     error = np.where(low == high, 0.0, np.maximum(high - exact, exact - low))
     for term, spread in ((exact, error), (grad, np.zeros(grad.shape)))[: len(op.parts) - 1]:
-        v, err = _rows(term), _rows(spread)
-        slack = (constant(len(v)) * compute.eps * (np.abs(v) + err) + err).sum(axis=0)
-        ends.append(around(v.sum(axis=0), slack))
+        count = math.prod(term.shape[axis] for axis in op.summed)
+        slack = (constant(count) * compute.eps * (np.abs(term) + spread) + spread).sum(axis=op.summed)
+        ends.append(around(term.sum(axis=op.summed).reshape(-1), slack.reshape(-1)))
     lows, highs = zip(*ends, strict=True)
     return np.concatenate(lows), np.concatenate(highs)
-
-
-def _rows(array: Array) -> Array:
-    return array.reshape(-1, array.shape[-1]) if array.size else np.zeros((0, array.shape[-1]))

@@ -17,12 +17,13 @@ from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.channel_groups import add_group_norm_gradients
+from tracea.flow.channel_planes import norm_of_planes
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.normalizations import check_groups, positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
-from tracea.interface.results import apart, compile_as_vectors, dense_like, filled, vector
+from tracea.interface.results import apart, compile_as_vectors, compile_as_views, dense_like, filled, vector
 from tracea.interface.whole_numbers import axis_number
 from tracea.kernels.registry import candidates
 from tracea.runtime.extension import dispatcher
@@ -99,7 +100,8 @@ def batch_norm_training_backward(
 ) -> tuple[Any, Any, Any]:
     """Return the gradients of the first result of ``batch_norm_training(x, weight, bias, eps)`` for its operands.
 
-    ``mean`` and ``var``, its other two results, save two of the four passes over x; they are computed without.
+    ``mean`` and ``var`` are its other two results. Where channels come last they save two passes over x, and are
+    computed without; for images in rows the pass that sums the gradients finds them again, and they are not read.
 
     Shapes: grad and x are (n, c, ...), weight, mean and var (c,); the gradients those of x, weight, weight. That for x
     has the order of axes of x.
@@ -320,6 +322,12 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     if x.elements == 0:
         shapes = (x.shape, (channels,), (channels,))
         return tuple(filled(arrays[1], TensorType(shape, x.dtype), None, 0.0) for shape in shapes)
+    sources = [type_ for type_ in (given.type(0), x, *parameters) if type_ is not None]
+    of_planes = norm_of_planes(given.type(0), x, parameters[0], groups=groups, eps=eps, threads=threads)
+    if of_planes is not None:
+        order = range(len(of_planes.operands))  # mean and var come behind them
+        program = compile_as_views(of_planes, inputs=sources, output=of_planes.infer(), threads=threads, order=order)
+        return apart(program, (x.shape, (channels,), (channels,)), of_planes.offsets)
     graph, nodes = _sources(given)
     weight, mean, var = (None if type_ is None else graph.add_input(type_) for type_ in parameters)
     if groups:

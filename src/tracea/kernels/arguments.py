@@ -44,6 +44,7 @@ from tracea.kernels.pool.window import pool_types
 from tracea.kernels.rows.indexed import gather_types, largest_types, scan_types
 from tracea.kernels.rows.norm_gradient import norm_gradient_types
 from tracea.kernels.rows.normalize import normalize_types
+from tracea.kernels.rows.plane_gradient import PLANE_GRADIENT_ID, plane_gradient_types
 from tracea.kernels.rows.reduce import reduce_types
 from tracea.kernels.rows.row_sums import sum_rows_types
 from tracea.kernels.rows.statistics import REDUCE_SLABS_ID, reduce_slab_types, statistics_types
@@ -77,6 +78,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
 _TYPES_BY_VARIANT: Final[Mapping[str, Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     REDUCE_SLABS_ID: reduce_slab_types,
     TRANSPOSE_ID: transpose_types,
+    PLANE_GRADIENT_ID: plane_gradient_types,
     **dict.fromkeys(TURNED_IDS, turned_types),
 }
 

@@ -44,6 +44,7 @@ from tracea.kernels.pool.window import WINDOW
 from tracea.kernels.rows.indexed import GATHER, LARGEST, SCAN
 from tracea.kernels.rows.norm_gradient import NORM_GRADIENT
 from tracea.kernels.rows.normalize import NORMALIZE
+from tracea.kernels.rows.plane_gradient import PLANE_GRADIENT
 from tracea.kernels.rows.reduce import REDUCE
 from tracea.kernels.rows.row_sums import SUM_ROWS
 from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
@@ -98,6 +99,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     REDUCE_SLABS,
     STATISTICS,
     NORM_GRADIENT,
+    PLANE_GRADIENT,
     SCAN,
     GATHER,
     SUM_ROWS,

@@ -1,18 +1,21 @@
-"""What the node of a norm's gradients does to memory, in NumPy."""
+"""What the nodes of a norm's gradients do to memory, in NumPy."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from tracea.core.ops.rows import RowKind
 from tracea.semantic.execute import region
 from tracea.semantic.machine import Executor
-from tracea.semantic.nodes_norm_gradient import NormGradientTile
+from tracea.semantic.nodes_norm_gradient import NormGradientTile, PlaneGradientTile
 
-__all__ = ["differentiate_rows"]
+__all__ = ["NORM_GRADIENTS"]
 
 
-def differentiate_rows(node: NormGradientTile, executor: Executor) -> None:
+def _differentiate_rows(node: NormGradientTile, executor: Executor) -> None:
     """Execute the node.
 
     Raises:
@@ -34,3 +37,28 @@ def differentiate_rows(node: NormGradientTile, executor: Executor) -> None:
         target[...] = slope * scale
         for index, term in enumerate((grads * normal, grads)[: sums.shape[-2]]):
             sums[..., index, :] = term.sum(axis=0)
+
+
+def _differentiate_planes(node: PlaneGradientTile, executor: Executor) -> None:
+    """Execute the node.
+
+    Raises:
+        RunError: an access out of bounds.
+    """
+    grads, x = (region(part, executor, node).astype(np.float64) for part in (node.grads, node.source))
+    weight = 1.0 if node.weight is None else region(node.weight, executor, node).astype(np.float64)
+    target, sums = region(node.target, executor, node), region(node.sums, executor, node)
+    with np.errstate(all="ignore"):
+        away = x - x.mean()
+        scale = 1.0 / np.sqrt((away * away).mean() + node.eps)
+        normal, g = away * scale, grads * weight
+        target[...] = (g - normal * (g * normal).mean() - g.mean()) * scale
+        for index, term in enumerate((grads * normal, grads)):
+            each = term.sum(axis=(0, 1, 3))
+            sums[0, index, :] = each if sums.shape[-1] == len(each) else each.sum()
+
+
+NORM_GRADIENTS: Final[Mapping[type[Any], Callable[[Any, Executor], None]]] = {
+    NormGradientTile: _differentiate_rows,
+    PlaneGradientTile: _differentiate_planes,
+}

@@ -12,7 +12,7 @@ from tracea.errors import InvalidInput, RunError
 from tracea.semantic import execute
 from tracea.semantic.execute_attention import attend
 from tracea.semantic.execute_attention_gradient import differentiate
-from tracea.semantic.execute_norm_gradient import differentiate_rows
+from tracea.semantic.execute_norm_gradient import NORM_GRADIENTS
 from tracea.semantic.execute_sparse import sum_runs
 from tracea.semantic.execute_winograd import TRANSFORMS
 from tracea.semantic.machine import (
@@ -50,7 +50,6 @@ from tracea.semantic.nodes_attention_gradient import (
     AttentionPeaks,
     AttentionSlopeEnd,
 )
-from tracea.semantic.nodes_norm_gradient import NormGradientTile
 from tracea.semantic.nodes_spans import spans_fault
 from tracea.semantic.nodes_sparse import RunProduct, runs_fault
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
@@ -67,7 +66,7 @@ _TILES: Mapping[type[Node], Callable[[Any, Executor], None]] = {
     AttentionDeltas: differentiate,
     AttentionGradient: differentiate,
     AttentionSlopeEnd: differentiate,
-    NormGradientTile: differentiate_rows,
+    **NORM_GRADIENTS,
     **TRANSFORMS,
 }
 

@@ -186,10 +186,11 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912, PLR0915 - one case a 
             return f"{node.deltas} = row sums of {node.grads} * {node.results}; {node.totals} = their inverses"
         case grad.AttentionSlopeEnd():
             return f"{node.target} = {node.sums}"
-        case norm.NormGradientTile():
+        case norm.NormGradientTile() | norm.PlaneGradientTile():
             read = [node.grads, node.source, *([] if node.weight is None else [node.weight])]
             taken = _call(node.intrinsic, *read)
-            return f"{node.target}, {node.sums} = {taken} of {node.kind.value}, eps {node.eps:g}"
+            kind = node.kind.value if isinstance(node, norm.NormGradientTile) else "planes"
+            return f"{node.target}, {node.sums} = {taken} of {kind}, eps {node.eps:g}"
         case winograd.TransformImage() | winograd.TransformFilters() | winograd.TransformBack():
             return _transform(node)
         case g.SignalFlag():

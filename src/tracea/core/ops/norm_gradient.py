@@ -1,4 +1,4 @@
-"""The gradients of layer norm and RMS norm, from one pass over what they are made of."""
+"""The gradients of layer norm, RMS norm, group norm and batch norm, from one pass over what they are made of."""
 
 from __future__ import annotations
 
@@ -41,12 +41,16 @@ def norm_slope(first: int, g: Expr, x: Expr, eps: float, *, is_centred: bool) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormGradientOp(Op):
-    """The gradients of a norm over the last axis for x, weight and bias, one after the other as one row of elements.
+    """The gradients of a norm over ``axes`` for x, weight and bias, one after the other as one row of elements.
 
-    That of the weight sums ``grad · normal`` over rows, that of the bias, which RMS norm lacks, ``grad``. Both are
-    there without a weight too.
+    That of the weight sums ``grad · normal`` over what it broadcasts to, that of the bias, which RMS norm lacks,
+    ``grad``. Both are there without a weight too, of the shape ``parameter``. By default the norm is one of rows: over
+    the last axis, with a weight for each column. A group norm of (n, groups, channels, pixels) is a layer norm over the
+    axes 2 and 3 with parameters (groups, channels, 1), a batch norm of (n, channels, pixels) over 0 and 2 with
+    (channels, 1).
 
-    Shapes: grad and x are (…, columns), weight (columns,); the result (elements of x, columns and columns,).
+    Shapes: grad and x are alike; weight is ``parameter``, which broadcasts to x; the result (elements of x, of the
+    parameter and, but for RMS norm, of the parameter again,).
     """
 
     name: ClassVar[str] = "norm_gradient"
@@ -56,6 +60,8 @@ class NormGradientOp(Op):
     x: TensorType
     weight: TensorType | None = None
     eps: float = 0.0
+    axes: tuple[int, ...] = ()
+    parameter: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in (RowKind.LAYER_NORM, RowKind.RMS_NORM):
@@ -72,13 +78,37 @@ class NormGradientOp(Op):
                 expected=f"(…, columns), as x: {self.x.shape}",
                 remedy="give the gradient of the norm's result",
             )
-        if self.weight is not None and self.weight.shape != self.x.shape[-1:]:
+        self._check_axes()
+        if self.weight is not None and self.weight.shape != self.parameter:
             raise InvalidShape(
                 field="norm_gradient.weight",
                 got=self.weight.shape,
-                expected=self.x.shape[-1:],
+                expected=self.parameter,
                 remedy="give one value for each column",
             )
+
+    def _check_axes(self) -> None:
+        """State the axes and the parameters' shape, where they are those of rows, and check them."""
+        rank = self.x.rank
+        axes = self.axes or (rank - 1,)
+        if tuple(sorted(set(axes))) != axes or not 0 <= axes[0] <= axes[-1] < rank:
+            raise InvalidOp(
+                field="norm_gradient.axes",
+                got=self.axes,
+                expected=f"increasing axes of rank {rank}",
+                remedy="name axes that exist",
+            )
+        parameter = self.parameter or (self.x.shape[-1:] if axes == (rank - 1,) else ())
+        pairs = zip(reversed(parameter), reversed(self.x.shape), strict=False)
+        if not 0 < len(parameter) <= rank or any(ours not in (1, theirs) for ours, theirs in pairs):
+            raise InvalidShape(
+                field="norm_gradient.parameter",
+                got=parameter,
+                expected=f"a shape that broadcasts to {self.x.shape}",
+                remedy="give the shape of weight and bias, with axes of one element where they are repeated",
+            )
+        object.__setattr__(self, "axes", axes)
+        object.__setattr__(self, "parameter", parameter)
 
     @property
     def is_centred(self) -> bool:
@@ -93,14 +123,20 @@ class NormGradientOp(Op):
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the gradients."""
-        shape = self.x.static_shape
-        return (shape, shape[-1:], shape[-1:]) if self.is_centred else (shape, shape[-1:])
+        shape, parameter = self.x.static_shape, self.parameter
+        return (shape, parameter, parameter) if self.is_centred else (shape, parameter)
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        """The axes of x that gradients for weight and bias are summed over: those that these have not, or one of."""
+        missing = self.x.rank - len(self.parameter)
+        return tuple(axis for axis in range(self.x.rank) if axis < missing or self.parameter[axis - missing] == 1)
 
     @property
     def offsets(self) -> tuple[int, ...]:
         """The element of the result that each gradient begins with."""
-        elements, columns = self.x.elements, self.x.static_shape[-1]
-        return (0, elements, elements + columns)[: len(self.parts)]
+        elements = self.x.elements
+        return (0, elements, elements + math.prod(self.parameter))[: len(self.parts)]
 
     def infer(self) -> TensorType:
         """Return the result's type."""
@@ -113,7 +149,7 @@ class NormGradientOp(Op):
         statistics, slope = norm_slope(len(self.operands), g, Input(1), self.eps, is_centred=self.is_centred)
         return StatisticsOp(
             x=self.operands,
-            axes=(self.x.rank - 1,),
+            axes=self.axes,
             statistics=statistics,
             expr=slope,
             out=TensorType(self.x.shape, self.x.dtype),
@@ -124,7 +160,7 @@ class NormGradientOp(Op):
         """The op that makes the normalised x, before the weight."""
         moments, away, following = norm_moments(1, Input(0), is_centred=self.is_centred)
         scale = Unary(UnaryFunction.RSQRT, Input(following - 1) + self.eps)
-        return StatisticsOp(x=(self.x,), axes=(self.x.rank - 1,), statistics=moments, expr=away * scale)
+        return StatisticsOp(x=(self.x,), axes=self.axes, statistics=moments, expr=away * scale)
 
     @property
     def flops(self) -> int:
@@ -133,5 +169,6 @@ class NormGradientOp(Op):
 
     @property
     def summary(self) -> str:
-        """The norm's kind, the shape and type of x."""
-        return f"{self.kind.value}_{'x'.join(map(str, self.x.shape))}_{self.x.dtype.value}"
+        """The norm's kind, the shape and type of x, and the axes where they are not those of rows."""
+        over = "" if self.axes == (self.x.rank - 1,) else f"_over_{'_'.join(map(str, self.axes))}"
+        return f"{self.kind.value}_{'x'.join(map(str, self.x.shape))}{over}_{self.x.dtype.value}"

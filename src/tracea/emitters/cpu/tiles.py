@@ -18,7 +18,7 @@ from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.indexed import indexed_op
-from tracea.emitters.cpu.norm_gradient import norm_gradient
+from tracea.emitters.cpu.norm_gradient import norm_gradient, plane_gradient
 from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.cpu.row_tiles import pointwise_tile, reduce_tile, row_tile
 from tracea.emitters.cpu.sparse import run_product
@@ -55,7 +55,7 @@ from tracea.semantic.nodes_attention_gradient import (
     AttentionSlopeEnd,
 )
 from tracea.semantic.nodes_fragments import FragmentOp
-from tracea.semantic.nodes_norm_gradient import NormGradientTile
+from tracea.semantic.nodes_norm_gradient import NormGradientTile, PlaneGradientTile
 from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
 
@@ -313,6 +313,7 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     RowTile: row_tile,
     ReduceTile: reduce_tile,
     NormGradientTile: norm_gradient,
+    PlaneGradientTile: plane_gradient,
     TransformImage: transform_image,
     TransformFilters: transform_filters,
     TransformBack: transform_back,

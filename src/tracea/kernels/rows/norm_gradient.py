@@ -32,7 +32,15 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["NORM_GRADIENT", "build_norm_gradient", "norm_gradient_types"]
+__all__ = [
+    "FLOATS",
+    "LONG_ROWS",
+    "NON_EMPTY",
+    "NORM_GRADIENT",
+    "build_norm_gradient",
+    "compute_of",
+    "norm_gradient_types",
+]
 
 _ROWS, _COLUMNS = Param("rows", minimum=1, maximum=2**31), Param("columns", minimum=1, maximum=2**24)
 _FIRST, _COUNT = Var("first"), Var("count")
@@ -66,7 +74,7 @@ def build_norm_gradient(op: NormGradientOp, schedule: Schedule, target: Target) 
     """Return the kernel of a norm's gradients."""
     schedule.check_range(1, "rows", "together", "fold")
     schedule.check_range(0, "prefetch", "streaming", most=1)
-    rows, compute = schedule.integer("rows"), _compute(op)
+    rows, compute = schedule.integer("rows"), compute_of(op)
     types, names = norm_gradient_types(op), _PARTS[: len(op.parts)]
     dims = types["x"].shape
 
@@ -133,7 +141,8 @@ def build_norm_gradient(op: NormGradientOp, schedule: Schedule, target: Target) 
     )
 
 
-def _compute(op: NormGradientOp) -> DType:
+def compute_of(op: NormGradientOp) -> DType:
+    """Return the type that sums are made in."""
     return compute_type(*(type_.dtype for type_ in op.operands))
 
 
@@ -173,21 +182,29 @@ def _by_rows(types: Sequence[TensorType]) -> bool:
     return all(type_.shape[-1] == 1 or type_.strides[-1] == 1 for type_ in types)
 
 
-_LONG_ROWS = condition(
+FLOATS = element_types((DType.F64, DType.F32, DType.F16, DType.BF16))
+LONG_ROWS = condition(
     "rows along memory",
     lambda op, _: op.x.is_static and op.grad.is_static and _by_rows((op.grad, op.x)),
     needed="known extents, and neighbours of a row side by side",
     found=lambda op: f"{op.grad} and {op.x}",
     remedy="compute the gradients by rows.statistics and a reduction, or copy the tensors",
 )
+_OF_ROWS = condition(
+    "a norm of rows",
+    lambda op, _: op.axes == (op.x.rank - 1,) and op.parameter == op.x.shape[-1:],
+    needed="the last axis, and a parameter for each of its elements",
+    found=lambda op: f"axes {op.axes}, parameters {op.parameter}",
+    remedy="use rows.plane_gradient",
+)
 _ONE_WALK = condition(
     "one axis of rows",
-    lambda op, _: not op.x.is_static or len(_plan(op).groups) == 2,
+    lambda op, _: not op.x.is_static or op.axes != (op.x.rank - 1,) or len(_plan(op).groups) == 2,
     needed="leading axes that merge into one",
     found=lambda op: f"{op.grad} and {op.x}",
     remedy="compute the gradients by rows.statistics and a reduction, or copy the tensors",
 )
-_NON_EMPTY = condition(
+NON_EMPTY = condition(
     "something to sum",
     lambda op, _: op.x.elements > 0,
     needed="a row and a column, at least",
@@ -202,12 +219,13 @@ NORM_GRADIENT = Variant(
     backend="cpu",
     requirements=(
         CPU_VECTORS,
-        element_types((DType.F64, DType.F32, DType.F16, DType.BF16)),
+        FLOATS,
         strided_layouts,
         non_negative_strides,
-        _LONG_ROWS,
+        _OF_ROWS,
+        LONG_ROWS,
         _ONE_WALK,
-        _NON_EMPTY,
+        NON_EMPTY,
     ),
     preferences=(),
     priority=50,

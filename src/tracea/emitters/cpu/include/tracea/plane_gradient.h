@@ -1,0 +1,182 @@
+// Gradients of group norm and batch norm over the planes of a group: their gradient for x, and the sums of grad * normal and of grad, which those for weight
+// and bias are, or are sums of. The functors are those that rows.h describes: a row is a plane, weight's one value is in column 0.
+//
+// The planes take two passes. The first finds all that the gradient needs, with d = x - pivot (see normalize.h): the sums of d and d^2 over all planes, and
+// those of grad and grad * d over each, which its weight multiplies. The second one writes the gradient.
+#ifndef TRACEA_PLANE_GRADIENT_H
+#define TRACEA_PLANE_GRADIENT_H
+
+#include <stdint.h>
+
+#include <type_traits>
+
+#include "tracea/config.h"
+#include "tracea/normalize.h"
+#include "tracea/rows.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+namespace detail {
+
+// A sum in two chains: four sums of four each are more than 16 registers.
+template <class V>
+struct ChainPair {
+    V part[2];
+    V total;
+    TRACEA_INLINE ChainPair() : total(zero<V>()) { part[0] = part[1] = zero<V>(); }
+    TRACEA_INLINE void fold() {
+        total = add(total, add(part[0], part[1]));
+        part[0] = part[1] = zero<V>();
+    }
+    // The sum, which begins anew.
+    TRACEA_INLINE typename V::element take() {
+        const typename V::element sum = reduce_add(total);
+        total = zero<V>();
+        return sum;
+    }
+};
+
+template <class T>
+struct PlaneSlope {
+    T mean;
+    T scale;
+    T along;  // the mean of g * normal, g the gradient times the weight
+    T level;  // the mean of g
+};
+
+// `sums` has a row for grad * normal and one for grad, `pitch` elements apart: PerPlane a number for each plane, or one for all.
+template <class V, bool PerPlane, class Grad, class Source, class Weight>
+struct PlaneSlopes {
+    using T = typename V::element;
+    using Total = std::conditional_t<PerPlane, double, T>;  // of as many sums as there are planes, or of one
+    static constexpr T most_cancelled = 8;
+    Grad grad;
+    Source source;
+    Weight weight;
+    int64_t planes;
+    int64_t length;
+    T epsilon;
+    T* sums;
+    int64_t pitch;
+
+    TRACEA_INLINE T weight_of(int64_t plane) const {
+        T lanes[V::lanes];
+        store(lanes, weight.template at<V>(plane, 0, V::lanes));
+        return lanes[0];
+    }
+    TRACEA_INLINE T pivot() const {
+        constexpr int64_t sample = row_unroll * V::lanes;
+        V sum = zero<V>();
+        for (int64_t col = 0; col < sample && col < length; col += V::lanes) {
+            const int64_t n = length - col < V::lanes ? length - col : V::lanes;
+            sum = add(sum, with_neutral(source.template at<V>(0, col, n), n, zero<V>()));
+        }
+        return reduce_add(sum) / static_cast<T>(length < sample ? length : sample);
+    }
+    // Calls body(grad, x - center, u) for each vector of a plane; the lanes beyond it are zero.
+    template <class Body, class Fold>
+    TRACEA_INLINE void each(int64_t plane, T center, Body&& body, Fold&& fold) const {
+        const V about = broadcast<V>(center);
+        for_each_vector<V>(
+            length,
+            [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                const V d = with_neutral(sub(source.template at<V>(plane, col, n), about), n, zero<V>());
+                body(grad.template at<V>(plane, col, n), d, u);
+            },
+            fold);
+    }
+    // The same from further passes, about the mean and with what is normalised: where sums about the pivot cancel, or leave the range of the type. By value:
+    // what no address is taken of stays in registers where it is called.
+    static TRACEA_NOINLINE PlaneSlope<T> in_steps(const PlaneSlopes slopes, T center, T level) {
+        const T count = static_cast<T>(slopes.planes) * static_cast<T>(slopes.length);
+        ChainPair<V> squares, products;
+        for (int64_t plane = 0; plane < slopes.planes; ++plane)
+            slopes.each(
+                plane, center,
+                [&](V, V d, auto u) TRACEA_LAMBDA { squares.part[u % 2] = fma(d, d, squares.part[u % 2]); },
+                [&]() TRACEA_LAMBDA { squares.fold(); });
+        const T scale = inverse_root(squares.take(), count, slopes.epsilon);
+        Total along = 0;
+        for (int64_t plane = 0; plane < slopes.planes; ++plane) {
+            slopes.each(
+                plane, center,
+                [&](V g, V d, auto u)
+                    TRACEA_LAMBDA { products.part[u % 2] = fma(g, mul(d, broadcast<V>(scale)), products.part[u % 2]); },
+                [&]() TRACEA_LAMBDA { products.fold(); });
+            if (PerPlane || plane + 1 == slopes.planes) {
+                const T product = products.take();
+                slopes.sums[PerPlane ? plane : 0] = product;
+                along += static_cast<Total>(product) * static_cast<Total>(slopes.weight_of(plane));
+            }
+        }
+        return {center, scale, static_cast<T>(along / static_cast<Total>(count)), level};
+    }
+    TRACEA_INLINE PlaneSlope<T> find() const {
+        const T count = static_cast<T>(planes) * static_cast<T>(length), share = T(1) / count, about = pivot();
+        ChainPair<V> away, squares, levels, products;
+        Total level = 0, along = 0;
+        for (int64_t plane = 0; plane < planes; ++plane) {
+            each(
+                plane, about,
+                [&](V g, V d, auto u) TRACEA_LAMBDA {
+                    constexpr int chain = u % 2;
+                    away.part[chain] = add(away.part[chain], d);
+                    squares.part[chain] = fma(d, d, squares.part[chain]);
+                    levels.part[chain] = add(levels.part[chain], g);
+                    products.part[chain] = fma(g, d, products.part[chain]);
+                },
+                [&]() TRACEA_LAMBDA {
+                    away.fold();
+                    squares.fold();
+                    levels.fold();
+                    products.fold();
+                });
+            if (PerPlane || plane + 1 == planes) {
+                const T sum = levels.take(), product = products.take();
+                const Total w = static_cast<Total>(weight_of(plane));
+                sums[PerPlane ? plane : 0] = product;
+                sums[pitch + (PerPlane ? plane : 0)] = sum;
+                level += w * static_cast<Total>(sum);
+                along += w * static_cast<Total>(product);
+            }
+        }
+        const T about_pivot = squares.take(), beyond = away.take() * share;
+        const T spread = about_pivot - beyond * (beyond * count);
+        along -= static_cast<Total>(beyond) * level;
+        const T mean_level = static_cast<T>(level * static_cast<Total>(share));
+        const Total most = static_cast<Total>(SquareRange<T>::most);
+        const bool held = about_pivot <= most_cancelled * spread && squares_hold(spread, count, epsilon) &&
+                          along <= most && along >= -most;
+        if (!held) return in_steps(*this, about + beyond, mean_level);
+        const T scale = inverse_root(spread, count, epsilon);
+        for (int64_t i = 0; i < (PerPlane ? planes : 1); ++i) sums[i] = (sums[i] - beyond * sums[pitch + i]) * scale;
+        return {about + beyond, scale, static_cast<T>(along * static_cast<Total>(scale) * static_cast<Total>(share)),
+                mean_level};
+    }
+};
+
+}  // namespace detail
+
+template <class T, bool PerPlane, class Grad, class Source, class Weight, class Store>
+TRACEA_INLINE void plane_gradient(int64_t planes, int64_t length, double epsilon, T* sums, int64_t pitch,
+                                  const Grad& grad, const Source& source, const Weight& weight, const Store& target) {
+    using V = Vec<T>;
+    const detail::PlaneSlopes<V, PerPlane, Grad, Source, Weight> slopes{
+        grad, source, weight, planes, length, static_cast<T>(epsilon), sums, pitch};
+    const detail::PlaneSlope<T> slope = slopes.find();
+    const V mean = broadcast<V>(slope.mean), scale = broadcast<V>(slope.scale);
+    const V along = broadcast<V>(slope.along), level = broadcast<V>(slope.level);
+    for (int64_t plane = 0; plane < planes; ++plane) {
+        const V own = broadcast<V>(slopes.weight_of(plane));
+        detail::for_each_vector<V>(length, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+            const V normal = mul(sub(source.template at<V>(plane, col, n), mean), scale);
+            const V g = fnma(normal, along, mul(grad.template at<V>(plane, col, n), own));
+            target.template at<V>(plane, col, mul(sub(g, level), scale), n);
+        });
+    }
+}
+
+TRACEA_END_NAMESPACE
+
+#endif
