@@ -4,6 +4,9 @@
 // A row takes two passes. The first finds all that its gradient needs, with d = x - pivot (see normalize.h): the sums of d, d^2, g and g * d, where g is
 // grad * weight. The second one writes the gradient, for several rows at a time, so that the sums over rows are loaded and stored once for all of them. With
 // Prefetch the first pass asks for x of the rows that come next, the second one for their grad.
+//
+// Of short rows the passes take less time than adding up lanes, a division and a root: as many rows as a vector has lanes are taken together, whose sums are
+// added up by a transpose, and what follows from them is a lane each. Their first pass is two, about a mean that is known by then.
 #ifndef TRACEA_NORM_GRADIENT_H
 #define TRACEA_NORM_GRADIENT_H
 
@@ -12,6 +15,7 @@
 #include "tracea/config.h"
 #include "tracea/normalize.h"
 #include "tracea/rows.h"
+#include "tracea/transpose.h"
 #include "tracea/unroll.h"
 #include "tracea/vec.h"
 
@@ -120,6 +124,87 @@ struct NormSlopes {
     }
 };
 
+// Lane i: the sum of the lanes of rows[i].
+template <class V>
+TRACEA_INLINE V added_up(V (&rows)[V::lanes]) {
+    transpose(rows);
+    for (int step = V::lanes / 2; step > 0; step /= 2)
+        for (int i = 0; i < step; ++i) rows[i] = add(rows[i], rows[i + step]);
+    return rows[0];
+}
+
+// Vectors of a row, up to which rows are taken together.
+constexpr int64_t kShortVectors = 20;
+
+// The first passes over as many rows as a vector has lanes, from `row` on; `next` is the first row to ask for, or negative.
+template <class V, bool Centered, int Prefetch, class Slopes>
+TRACEA_NOINLINE void find_together(int64_t row, int64_t next, const Slopes& slopes, RowSlope<V>* found) {
+    using T = typename V::element;
+    constexpr int L = V::lanes;
+    const T count = static_cast<T>(slopes.columns);
+    const V share = broadcast<V>(T(1) / count);
+    V sums[L], squares[L], products[L], levels[L];
+    T means[L], scales[L], alongs[L], mean_levels[L];
+    // Two chains: what a row has to wait for is longer than what the core looks ahead.
+    const auto walk = [&](auto&& body) TRACEA_LAMBDA {
+        int64_t col = 0;
+        for (; col + 2 * L <= slopes.columns; col += 2 * L) {
+            body(col, int64_t{L}, constant<0>{});
+            body(col + L, int64_t{L}, constant<1>{});
+        }
+        for (; col < slopes.columns; col += L)
+            body(col, slopes.columns - col < L ? slopes.columns - col : int64_t{L}, constant<0>{});
+    };
+    V mean = zero<V>();
+    if constexpr (Centered) {
+        for (int r = 0; r < L; ++r) {
+            V sum[2] = {zero<V>(), zero<V>()};
+            walk([&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                sum[u] = add(sum[u], with_neutral(slopes.source.template at<V>(row + r, col, n), n, zero<V>()));
+            });
+            sums[r] = add(sum[0], sum[1]);
+        }
+        mean = mul(added_up(sums), share);
+    }
+    store(means, mean);
+    for (int r = 0; r < L; ++r) {
+        const V about = broadcast<V>(means[r]);
+        V square[2], product[2], level[2];
+        for (int u = 0; u < 2; ++u) square[u] = product[u] = level[u] = zero<V>();
+        walk([&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            if constexpr (Prefetch > 0) {
+                if (next >= 0) slopes.source.prefetch(next + r, col);
+            }
+            const V x = slopes.source.template at<V>(row + r, col, n);
+            const V d = with_neutral(Centered ? sub(x, about) : x, n, zero<V>());
+            const V g = slopes.weighted(row + r, col, n);
+            square[u] = fma(d, d, square[u]);
+            product[u] = fma(g, d, product[u]);
+            if constexpr (Centered) level[u] = add(level[u], g);
+        });
+        squares[r] = add(square[0], square[1]);
+        products[r] = add(product[0], product[1]);
+        levels[r] = add(level[0], level[1]);
+    }
+    const V spread = fma(added_up(squares), share, broadcast<V>(slopes.epsilon));
+    const V scale = div(broadcast<V>(T(1)), sqrt(spread));
+    const V along = added_up(products);
+    store(scales, scale);
+    store(alongs, mul(mul(along, scale), share));
+    store(mean_levels, Centered ? mul(added_up(levels), share) : zero<V>());
+    using Range = SquareRange<T>;
+    const V most = broadcast<V>(Range::most);
+    const auto lost = mask_or(mask_or(not_less(broadcast<V>(Range::least), spread), not_less(spread, most)),
+                              not_less(abs(along), most));
+    T is_lost[L];
+    store(is_lost, select(lost, broadcast<V>(T(1)), zero<V>()));
+    for (int r = 0; r < L; ++r) {
+        found[r] = is_lost[r] != 0 ? Slopes::in_steps(slopes, row + r, means[r], mean_levels[r])
+                                   : RowSlope<V>{broadcast<V>(means[r]), broadcast<V>(scales[r]),
+                                                 broadcast<V>(alongs[r]), broadcast<V>(mean_levels[r])};
+    }
+}
+
 // The second pass over `Rows` rows from `row` on; with `Begins` the sums begin with them.
 template <class V, bool Centered, int Rows, bool Begins, int Prefetch, class Slopes, class Store>
 TRACEA_INLINE void slope_rows(int64_t row, int64_t next, const Slopes& slopes, const RowSlope<V>* found,
@@ -163,6 +248,22 @@ TRACEA_INLINE void norm_gradient_rows(int64_t rows, int64_t columns, double epsi
     const Slopes slopes{grad, source, weight, columns, static_cast<T>(epsilon)};
     detail::RowSlope<V> found[Together];
     int64_t row = 0;
+    if (columns <= detail::kShortVectors * V::lanes) {
+        constexpr int few = 2;
+        detail::RowSlope<V> all[V::lanes];
+        for (; row + V::lanes <= rows; row += V::lanes) {
+            const int64_t next = row + 2 * V::lanes <= rows ? row + V::lanes : -1;
+            detail::find_together<V, Centered, Prefetch>(row, next, slopes, all);
+            for (int r = 0; r < V::lanes; r += few) {
+                const int64_t first = row + r, after = next < 0 ? next : next + r;
+                if (first == 0)
+                    detail::slope_rows<V, Centered, few, true, Prefetch>(first, after, slopes, all, sums, pitch, store);
+                else
+                    detail::slope_rows<V, Centered, few, false, Prefetch>(first, after, slopes, all + r, sums, pitch,
+                                                                          store);
+            }
+        }
+    }
     for (; row + Together <= rows; row += Together) {
         const int64_t next = row + 2 * Together <= rows ? row + Together : -1;
         for (int r = 0; r < Together; ++r)
