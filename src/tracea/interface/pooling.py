@@ -13,11 +13,13 @@ from tracea.core.ops.images import is_channels_last, like_image
 from tracea.core.plain_shape import axes_remedy, plain_shape
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
-from tracea.flow.compile import compile_graph, compile_op
+from tracea.flow.compile import compile_graph
+from tracea.flow.pool_sections import pooled_by_pixels
 from tracea.flow.reduction import add_reduction
+from tracea.flow.sections import compile_sections
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, flag
-from tracea.interface.results import state_result
+from tracea.interface.results import compile_as_views, state_result
 from tracea.interface.whole_numbers import each_axis, pair
 from tracea.runtime.extension import dispatcher
 
@@ -222,4 +224,12 @@ def compile_mean_or_max(kind: PoolKind, x: TensorType, y: TensorType, *, threads
 
 def _compile(given: Given, op: Op, threads: int) -> Program:
     given.check_result(op)
-    return compile_op(op, threads=threads)
+    return compile_windows(op, given.type(0), op.infer(), threads=threads)
+
+
+def compile_windows(op: Op, x: TensorType, y: TensorType, *, threads: int) -> Program:
+    """Return the program of a pooling of images, of which x and y are views: signals have no rows."""
+    sections = pooled_by_pixels(op) if isinstance(op, Pool2dOp) else None
+    if sections is not None:
+        return compile_sections(sections, inputs=(x,), output=y, threads=threads, name=op.name)
+    return compile_as_views(op, inputs=(x,), output=y, threads=threads)

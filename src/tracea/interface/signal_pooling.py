@@ -15,8 +15,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, flag
-from tracea.interface.pooling import compile_mean_or_max, pooled, refuse_places, window_numbers
-from tracea.interface.results import compile_as_views
+from tracea.interface.pooling import compile_mean_or_max, compile_windows, pooled, refuse_places, window_numbers
 from tracea.interface.whole_numbers import single
 from tracea.runtime.extension import dispatcher
 
@@ -148,4 +147,4 @@ def _result(given: Given, op: Pool2dOp | AdaptivePool2dOp) -> TensorType:
 
 def _compile(given: Given, op: Pool2dOp | AdaptivePool2dOp, threads: int) -> Program:
     y = _result(given, op)
-    return compile_as_views(replace(op, out=one_row(y)), inputs=(given.type(0),), output=y, threads=threads)
+    return compile_windows(replace(op, out=one_row(y)), given.type(0), y, threads=threads)

@@ -124,16 +124,21 @@ TRACEA_INLINE V load_repeated(const float* p) {
     if constexpr (N == 4) __asm__("vbroadcastf128 %1, %0" : "=x"(v.reg) : "m"(elements));
     return v;
 }
+namespace detail {
+// Out of line: a kernel has many of these loads, and few that are not whole vectors or have another step than two.
+TRACEA_NOINLINE inline __m256 gathered(const float* p, int64_t s, int64_t n) {
+    if (n >= 8) return _mm256_setr_ps(p[0], p[s], p[2 * s], p[3 * s], p[4 * s], p[5 * s], p[6 * s], p[7 * s]);
+    float lanes[8] = {};
+    for (int i = 0; i < 8 && i < n; ++i) lanes[i] = p[i * s];
+    return _mm256_loadu_ps(lanes);
+}
+}  // namespace detail
 template <class V>
 TRACEA_INLINE V load_strided(const float* p, int64_t stride, int64_t n) {
-    float lanes[8] = {};
-    for (int i = 0; i < 8 && i < n; ++i) lanes[i] = p[i * stride];
-    return {_mm256_loadu_ps(lanes)};
-}
-TRACEA_INLINE void store_strided(float* p, int64_t stride, VecF v, int64_t n) {
-    float lanes[8];
-    _mm256_storeu_ps(lanes, v.reg);
-    for (int i = 0; i < 8 && i < n; ++i) p[i * stride] = lanes[i];
+    if (stride != 2 || n < 8) return {detail::gathered(p, stride, n)};
+    // Nothing is read beyond the last element.
+    const __m256 pairs = _mm256_shuffle_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 7), 0xd8);
+    return {_mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8))};
 }
 
 // ---- double: loads and stores ------------------------------------------------------------------------------------------------------------------
@@ -178,10 +183,11 @@ TRACEA_INLINE V load_strided(const double* p, int64_t stride, int64_t n) {
     for (int i = 0; i < 4 && i < n; ++i) lanes[i] = p[i * stride];
     return {_mm256_loadu_pd(lanes)};
 }
-TRACEA_INLINE void store_strided(double* p, int64_t stride, VecD v, int64_t n) {
-    double lanes[4];
-    _mm256_storeu_pd(lanes, v.reg);
-    for (int i = 0; i < 4 && i < n; ++i) p[i * stride] = lanes[i];
+template <class V>
+TRACEA_INLINE void store_strided(typename V::element* p, int64_t stride, V v, int64_t n) {
+    typename V::element lanes[V::lanes];
+    store(lanes, v);
+    for (int i = 0; i < V::lanes && i < n; ++i) p[i * stride] = lanes[i];
 }
 
 // ---- 16-bit storage ----------------------------------------------------------------------------------------------------------------------------

@@ -118,6 +118,10 @@ TRACEA_INLINE __m512i strided_offsets(int64_t stride, int64_t first) {
 }  // namespace detail
 template <class V>
 TRACEA_INLINE V load_strided(const float* p, int64_t stride, int64_t n) {
+    if (stride == 2 && n >= 16) {  // nothing is read beyond the last element
+        const __m512i places = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31);
+        return {_mm512_permutex2var_ps(_mm512_loadu_ps(p), places, _mm512_loadu_ps(p + 15))};
+    }
     const uint32_t m = lane_mask<VecF>(n).reg;
     const __m256 z = _mm256_setzero_ps();
     const __m256 low = _mm512_mask_i64gather_ps(z, static_cast<__mmask8>(m), detail::strided_offsets(stride, 0), p, 4);
