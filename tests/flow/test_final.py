@@ -95,6 +95,16 @@ def test_a_search_that_is_wrong_throughout_ends_too(monkeypatch: pytest.MonkeyPa
     races = Races(dict.fromkeys(schedules, 4.0))
     monkeypatch.setattr(final, "_ranked", races)
     run_final(op, TARGET, constants=(), threads=1, seed=1)
+    # Twice all took four times as long: the others, which the search found slower, will as well.
+    assert [len(schedules) for schedules in races.met] == [3, 4]
+
+
+def test_a_search_that_was_wrong_of_some_more_than_of_others_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=28, n=38, k=27)
+    schedules = searched(op, [1.0 + step / 100 for step in range(20)])
+    races = Races({schedule: 4.0 if step < 3 else 2.0 - step / 50 for step, schedule in enumerate(schedules)})
+    monkeypatch.setattr(final, "_ranked", races)
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
     assert [len(schedules) for schedules in races.met] == [3, 4, 4]
 
 
