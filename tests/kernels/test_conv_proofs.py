@@ -12,7 +12,8 @@ from tests.kernels.moved_regions import later, moved, narrowed, nothing, swapped
 
 from tracea.errors import ProofFailed
 from tracea.semantic.index import FALSE
-from tracea.semantic.nodes import CopyTile, Halo, ImageArea, MicroKernel, Node, Pack
+from tracea.semantic.nodes import CopyTile, ImageArea, MicroKernel, Node, Pack
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.proofs import prove
 from tracea.semantic.rewrite import edited, places
 from tracea.semantic.tile_kernel import TileKernel

@@ -16,7 +16,6 @@ from tracea.semantic.machine import Array, Executor, Flight, Phase, clear_outsid
 from tracea.semantic.nodes import (
     CopyTile,
     EpilogueCall,
-    Halo,
     MicroKernel,
     Node,
     Pack,
@@ -40,6 +39,7 @@ from tracea.semantic.nodes_async import (
     WgmmaCommit,
     WgmmaFence,
 )
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.tile_kernel import TileKernel
 
 __all__ = ["leaf", "read", "region", "tma"]

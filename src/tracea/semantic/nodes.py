@@ -25,7 +25,6 @@ __all__ = [
     "CopyTile",
     "EpilogueCall",
     "For",
-    "Halo",
     "If",
     "ImageArea",
     "Intrinsic",
@@ -198,7 +197,7 @@ class Pack(Node):
     :func:`tracea.semantic.intrinsics.split_terms` says. Steps are written in whole granules: up to ``granule`` − 1
     steps of zeros follow the last one, whether the target's region says them or not. How a granule is laid out is the
     routine's own; panels and granules lie in order. The depth may be several axes that are ``merged``, whose steps
-    lie ``in_order`` where a :class:`Halo` that they meet is ``overlapping``.
+    lie ``in_order`` where a halo (nodes_halo) that they meet is ``overlapping``.
 
     Shapes:
         source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B), with as many axes of depth
@@ -248,55 +247,6 @@ class CopyTile(Node):
     def accesses(self) -> tuple[Access, ...]:
         """Return the (masked) read and the write."""
         return (Access(self.source, AccessMode.READ, masked=self.masked), Access(self.target, AccessMode.WRITE))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Halo(Node):
-    """Copy rows and columns of an image as sums of terms, zeros standing outside of the image's buffer.
-
-    Channels come in blocks of ``lanes``, the last one filled up with zeros; each element becomes ``terms`` elements, as
-    for :class:`Pack`, and each block of a pixel one more, which is not zero where the terms cannot hold it. How all of
-    them are laid out is the routine's own. Windows of ``taps``, ``gaps`` apart, will be read ``steps`` apart: rows and
-    columns that no window reads may be left as they are.
-
-    ``merged`` taps, (rows, columns), are lanes too: element (i, j) of the target is then the channels of that many
-    pixels, row after row, the first of which is (i, j · steps[1]) of the source; and nothing lies outside of the
-    source. ``taps`` and ``gaps`` are those that remain. Where merged taps are of one row, the routine may keep what
-    neighbouring elements share once: they are ``overlapping``.
-
-    Shapes:
-        source: (1, …, rows, columns, channels), masked unless merged; target: (blocks, rows, columns, terms · lanes
-        + 1).
-    """
-
-    source: Region
-    target: Region
-    lanes: int
-    terms: int
-    steps: tuple[int, int]
-    taps: tuple[Index, Index]
-    gaps: tuple[int, int]
-    merged: tuple[int, int] | None = None
-    overlapping: bool = False
-
-    def __post_init__(self) -> None:
-        if self.overlapping and (self.merged is None or self.merged[0] != 1):
-            raise InvalidSchedule(
-                field="Halo",
-                got=self.merged,
-                expected="merged taps of one row",
-                remedy="elements of several rows of taps do not overlap",
-            )
-
-    @property
-    def phases(self) -> tuple[int, int]:
-        """How many rows and columns of the target lie between those of one window and of the next."""
-        return self.steps if self.merged is None else (self.steps[0], 1)
-
-    def accesses(self) -> tuple[Access, ...]:
-        """Return the read, masked unless merged, and the write."""
-        masked = self.merged is None
-        return (Access(self.source, AccessMode.READ, masked=masked), Access(self.target, AccessMode.WRITE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

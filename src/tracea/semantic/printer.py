@@ -13,6 +13,7 @@ from tracea.semantic import nodes_norm_gradient as norm
 from tracea.semantic import nodes_sparse as sparse
 from tracea.semantic import nodes_winograd as winograd
 from tracea.semantic.index import Const
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
 from tracea.semantic.tile_kernel import Buffer, TileKernel
 
@@ -106,7 +107,7 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912, PLR0915 - one case a 
             masked = f" masked fill {node.fill:g}" if node.masked else ""
             chunks = "" if node.chunk_bytes is None else f" by {node.chunk_bytes} bytes"
             return f"{node.target} = copy({node.source}){chunks}{masked}"
-        case n.Halo():
+        case Halo():
             taps = "" if node.merged is None else f", taps {node.merged} merged" + ", overlapping" * node.overlapping
             terms = f"{node.terms} terms of {node.lanes} lanes, steps {node.steps}{taps}"
             return f"{node.target} = halo({node.source}; {terms})"

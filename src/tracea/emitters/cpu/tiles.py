@@ -39,7 +39,6 @@ from tracea.semantic.access import Region
 from tracea.semantic.index import FALSE, TRUE, Const
 from tracea.semantic.nodes import (
     CopyTile,
-    Halo,
     MicroKernel,
     Node,
     Pack,
@@ -55,6 +54,7 @@ from tracea.semantic.nodes_attention_gradient import (
     AttentionSlopeEnd,
 )
 from tracea.semantic.nodes_fragments import FragmentOp
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.nodes_norm_gradient import NormGradientTile, PlaneGradientTile
 from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage

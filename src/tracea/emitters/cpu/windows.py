@@ -17,7 +17,8 @@ from tracea.errors import EmitError
 from tracea.semantic.access import Region
 from tracea.semantic.index import TRUE, Const, Index
 from tracea.semantic.linear import normalize
-from tracea.semantic.nodes import CopyTile, Halo, MicroKernel, Pack, Scalar
+from tracea.semantic.nodes import CopyTile, MicroKernel, Pack, Scalar
+from tracea.semantic.nodes_halo import Halo
 
 __all__ = [
     "amx_conv",

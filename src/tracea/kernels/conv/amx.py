@@ -44,7 +44,8 @@ from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Predicate, Var, ceil_div, minimum
 from tracea.semantic.intrinsics import terms_window_product
-from tracea.semantic.nodes import Barrier, For, Halo, Let, Level, MicroKernel, Pack, Parallel, block
+from tracea.semantic.nodes import Barrier, For, Let, Level, MicroKernel, Pack, Parallel, block
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target

@@ -45,7 +45,6 @@ from tracea.semantic.nodes import (
     Barrier,
     CopyTile,
     For,
-    Halo,
     Let,
     Level,
     MicroKernel,
@@ -54,6 +53,7 @@ from tracea.semantic.nodes import (
     Parallel,
     block,
 )
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target

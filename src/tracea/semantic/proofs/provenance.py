@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from tracea.semantic.index import FloorDiv
 from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.nodes import CopyTile, Halo, Pack
+from tracea.semantic.nodes import CopyTile, Pack
 from tracea.semantic.nodes_async import AsyncCopy, TmaCopy
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.proofs.tiling import stride_of
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel

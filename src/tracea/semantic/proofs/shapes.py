@@ -9,7 +9,6 @@ from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import (
     CopyTile,
     EpilogueCall,
-    Halo,
     MicroKernel,
     Pack,
     PointwiseTile,
@@ -20,6 +19,7 @@ from tracea.semantic.nodes import (
 from tracea.semantic.nodes_async import AsyncCopy, StoreFragment, TmaCopy
 from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.nodes_attention_gradient import AttentionGradient
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.nodes_winograd import TransformBack
 from tracea.semantic.proofs.certificate import Fact, refuse

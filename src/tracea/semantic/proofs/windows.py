@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tracea.semantic.index import Index
 from tracea.semantic.linear import Polynomial
-from tracea.semantic.nodes import Halo, MicroKernel, Pack
+from tracea.semantic.nodes import MicroKernel, Pack
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
 from tracea.semantic.proofs.partial_sums import leaves_parts, prove_slots
