@@ -1,4 +1,4 @@
-"""The node of a convolution's halo: an image's rows and columns as sums of terms, for matrix tiles to read windows of."""
+"""The node of a convolution's halo: rows and columns of an image as sums of terms, which matrix tiles read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Halo(Node):
     """Copy rows and columns of an image as sums of terms, zeros standing outside of the image's buffer.
 
     Channels come in blocks of ``lanes``, the last one filled up with zeros; each element becomes ``terms`` elements, as
-    for :class:`tracea.semantic.nodes.Pack`, and each block of a pixel one more, which is not zero where the terms cannot hold it. How all of
-    them are laid out is the routine's own. Windows of ``taps``, ``gaps`` apart, will be read ``steps`` apart: rows and
-    columns that no window reads may be left as they are.
+    for :class:`tracea.semantic.nodes.Pack`, and each block of a pixel one more, which is not zero where the terms
+    cannot hold it. How all of them are laid out is the routine's own. Windows of ``taps``, ``gaps`` apart, will be read
+    ``steps`` apart: rows and columns that no window reads may be left as they are.
 
     ``merged`` taps, (rows, columns), are lanes too: element (i, j) of the target is then the channels of that many
     pixels, row after row, the first of which is (i, j · steps[1]) of the source; and nothing lies outside of the
