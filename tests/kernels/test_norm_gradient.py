@@ -90,6 +90,18 @@ def within(name: str) -> Any:
     return loop(name, lambda n: replace(n, body=Block(nodes=(For(var=again, extent=Const(2), body=n.body),))))
 
 
+# What may be wrong with the sums of what tasks left, whatever left it.
+FOLD_MISTAKES: dict[str, tuple[type[Any], Any]] = {
+    "columns too few": (Parallel, loop("start", lambda n: replace(n, extent=n.extent - 1))),
+    "a fold too few": (ReduceTile, folds(lambda n: None)),
+    "the other sum": (ReduceTile, folds(lambda n: replace(n, inputs=(later(n.inputs[0], -2, -1),)))),
+    "parts too few": (
+        ReduceTile,
+        folds(lambda n: replace(n, inputs=(replace(n.inputs[0], extent=(1, *n.inputs[0].extent[1:])),))),
+    ),
+    "other columns": (ReduceTile, folds(lambda n: replace(n, inputs=(later(n.inputs[0], -1, -1),)))),
+    "twice a sum": (ReduceTile, folds(lambda n: replace(n, prologue=n.prologue * 2.0))),
+}
 TILE = NormGradientTile
 MISTAKES: dict[str, tuple[type[Any], Any]] = {
     "no rows": (TILE, lambda n: None),
@@ -106,15 +118,7 @@ MISTAKES: dict[str, tuple[type[Any], Any]] = {
     "sums of another part": (TILE, lambda n: replace(n, sums=later(n.sums, -3, -1))),
     "rows twice": (Parallel, within("first")),
     "rows too few": (Parallel, loop("first", lambda n: replace(n, extent=n.extent - 1))),
-    "columns too few": (Parallel, loop("start", lambda n: replace(n, extent=n.extent - 1))),
-    "a fold too few": (ReduceTile, folds(lambda n: None)),
-    "the other sum": (ReduceTile, folds(lambda n: replace(n, inputs=(later(n.inputs[0], -2, -1),)))),
-    "parts too few": (
-        ReduceTile,
-        folds(lambda n: replace(n, inputs=(replace(n.inputs[0], extent=(1, *n.inputs[0].extent[1:])),))),
-    ),
-    "other columns": (ReduceTile, folds(lambda n: replace(n, inputs=(later(n.inputs[0], -1, -1),)))),
-    "twice a sum": (ReduceTile, folds(lambda n: replace(n, prologue=n.prologue * 2.0))),
+    **FOLD_MISTAKES,
 }
 
 

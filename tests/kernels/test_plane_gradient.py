@@ -13,14 +13,13 @@ from tests.kernels.norm_gradient_cases import ID, PLANES_ID, norm_gradient, plan
 from tests.kernels.slab_cases import tensor
 from tests.kernels.test_attention import later
 from tests.kernels.test_attention_gradient import changed
-from tests.kernels.test_norm_gradient import folds, loop, within
+from tests.kernels.test_norm_gradient import FOLD_MISTAKES, loop, within
 
 from tracea.core.op import NormGradientOp, RowKind
 from tracea.errors import InvalidOp, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import candidates, find
-from tracea.semantic.index import Const
-from tracea.semantic.nodes import Parallel, ReduceTile
+from tracea.semantic.nodes import Parallel
 from tracea.semantic.nodes_norm_gradient import PlaneGradientTile
 from tracea.semantic.printer import print_kernel
 from tracea.semantic.proofs import prove
@@ -101,15 +100,7 @@ MISTAKES: dict[str, tuple[type[Any], Any]] = {
     "sums of another group": (TILE, lambda n: replace(n, sums=later(n.sums, -1, -1))),
     "groups twice": (Parallel, within("task")),
     "groups too few": (Parallel, loop("task", lambda n: replace(n, extent=n.extent - 1))),
-    "columns too few": (Parallel, loop("start", lambda n: replace(n, extent=n.extent - 1))),
-    "a fold too few": (ReduceTile, folds(lambda n: None)),
-    "the other sum": (ReduceTile, folds(lambda n: replace(n, inputs=(later(n.inputs[0], -2, -1),)))),
-    "images too few": (
-        ReduceTile,
-        folds(lambda n: replace(n, inputs=(replace(n.inputs[0], extent=(Const(1), *n.inputs[0].extent[1:])),))),
-    ),
-    "other columns": (ReduceTile, folds(lambda n: replace(n, inputs=(later(n.inputs[0], -1, -1),)))),
-    "twice a sum": (ReduceTile, folds(lambda n: replace(n, prologue=n.prologue * 2.0))),
+    **FOLD_MISTAKES,
 }
 
 

@@ -15,15 +15,20 @@ from tracea.semantic.nodes_norm_gradient import NormGradientTile, PlaneGradientT
 __all__ = ["NORM_GRADIENTS"]
 
 
+def _operands(node: NormGradientTile | PlaneGradientTile, executor: Executor) -> tuple[Any, Any, Any, Any, Any]:
+    """Return the gradient of the result, the source and the weight in float64, then what is written."""
+    grads, x = (region(part, executor, node).astype(np.float64) for part in (node.grads, node.source))
+    weight = 1.0 if node.weight is None else region(node.weight, executor, node).astype(np.float64)
+    return grads, x, weight, region(node.target, executor, node), region(node.sums, executor, node)
+
+
 def _differentiate_rows(node: NormGradientTile, executor: Executor) -> None:
     """Execute the node.
 
     Raises:
         RunError: an access out of bounds.
     """
-    grads, x = (region(part, executor, node).astype(np.float64) for part in (node.grads, node.source))
-    weight = 1.0 if node.weight is None else region(node.weight, executor, node).astype(np.float64)
-    target, sums = region(node.target, executor, node), region(node.sums, executor, node)
+    grads, x, weight, target, sums = _operands(node, executor)
     is_centred = node.kind is RowKind.LAYER_NORM
 
     def mean(v: np.ndarray) -> np.ndarray:
@@ -45,9 +50,7 @@ def _differentiate_planes(node: PlaneGradientTile, executor: Executor) -> None:
     Raises:
         RunError: an access out of bounds.
     """
-    grads, x = (region(part, executor, node).astype(np.float64) for part in (node.grads, node.source))
-    weight = 1.0 if node.weight is None else region(node.weight, executor, node).astype(np.float64)
-    target, sums = region(node.target, executor, node), region(node.sums, executor, node)
+    grads, x, weight, target, sums = _operands(node, executor)
     with np.errstate(all="ignore"):
         away = x - x.mean()
         scale = 1.0 / np.sqrt((away * away).mean() + node.eps)

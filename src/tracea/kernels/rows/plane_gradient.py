@@ -76,7 +76,11 @@ class _Form:
 
 
 def plane_gradient_types(op: NormGradientOp, like: NormGradientOp | None = None) -> dict[str, TensorType]:
-    """Return the type of each buffer in the axes of the kernel, which is built for ``like``."""
+    """Return the type of each buffer in the axes of the kernel, which is built for ``like``.
+
+    Raises:
+        InvalidOp: the norm is neither a group norm nor a batch norm, or another than that of ``like``.
+    """
     form = _Form.of(op)
     if form is None or (like is not None and form != _Form.of(like)):
         raise InvalidOp(

@@ -23,11 +23,7 @@ __all__ = ["prove_norm_gradient"]
 
 _NAME = "norm gradient"
 _ZERO, _ONE = Polynomial({}), Polynomial.of(1)
-_BATCH = (
-    "images",
-    "channels",
-    "pixels",
-)  # the axes of x of a batch norm: its parameters are a channel's, not a plane's
+_BATCH_RANK = 3  # of x of a batch norm, whose parameters are a channel's of all images, not a plane's
 
 
 def prove_norm_gradient(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
@@ -43,7 +39,6 @@ def prove_norm_gradient(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[F
         raise refuse(_NAME, kernel.name, f"{len(found)} nodes, not one")
     ((site, node),) = found
     _same_norm(kernel, site, node)
-    walked = {loop for loop in site.loops if any(loop.var in at.atoms() for at in site.box(node.target).offset)}
     if isinstance(node, NormGradientTile):
         if len(site.loops) != 1 or site.guards:
             detail = f"rows are walked by {len(site.loops)} loops, not by one without a condition"
@@ -51,7 +46,9 @@ def prove_norm_gradient(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[F
         pairs, what = _whole_rows(kernel, site, node), "row"
         pairs.append(("part of the sums", site.box(node.sums).offset[0], site.loops[0].atom))
     else:
-        if walked != set(site.loops) or site.guards:
+        offsets = site.box(node.target).offset
+        walked = [loop for loop in site.loops if any(loop.var in offset.atoms() for offset in offsets)]
+        if len(walked) != len(site.loops) or site.guards:
             detail = f"of {len(site.loops)} loops {len(walked)} move the planes, without a condition"
             raise refuse(_NAME, site.label, detail)
         pairs, what = _whole_planes(kernel, site, node), "group"
@@ -115,8 +112,8 @@ def _whole_planes(kernel: TileKernel, site: Site, node: PlaneGradientTile) -> li
     if each not in (_ONE, shape[2]):
         raise refuse(_NAME, site.label, f"{each.to_index()} sums for {shape[2].to_index()} planes")
     if isinstance(kernel.op, NormGradientOp):
-        own = kernel.op.parameter != (kernel.op.x.shape[1], 1) or kernel.op.x.rank > len(_BATCH)
-        pairs.append(("sums of a group", each, shape[2] if own else _ONE))
+        wanted = _ONE if kernel.op.x.rank == _BATCH_RANK else shape[2]
+        pairs.append(("sums of a group", each, wanted))
     if node.weight is not None:
         box = site.box(node.weight)
         pairs += [
