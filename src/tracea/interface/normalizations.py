@@ -115,7 +115,7 @@ def check_groups(num_groups: Any) -> int:
 
     Raises: InvalidOp: it is no whole number from 1 on.
     """
-    return whole_number("num_groups", num_groups, 1, remedy="num_groups=32")
+    return whole_number("num_groups", num_groups, 1, remedy="num_groups=1, or another number that divides the channels")
 
 
 def positive_eps(eps: Any) -> float:

@@ -8,8 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tracea.core.graph import Graph
-from tracea.core.op import Op, Pool2dOp, PoolKind, ReduceKind, pool_to_grid
+from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind, ReduceKind, pool_to_grid
 from tracea.core.ops.images import is_channels_last, like_image
+from tracea.core.ops.pool2d import check_windows
 from tracea.core.plain_shape import axes_remedy, plain_shape
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
@@ -163,6 +164,8 @@ def _missed_pool(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
     name, rows, columns, down, right, above, left, ceil_mode, count_padding = attributes
     given = Given.of(("x",), arrays, out)
     kind, x = pooled(given, name, 4)
+    sides = dict(zip("hw", x.static_shape[2:], strict=True))
+    check_windows(name, sides, (rows, columns), (down, right), (above, left), ceil=ceil_mode)
     op = Pool2dOp(
         kind=kind,
         x=x,
@@ -172,7 +175,7 @@ def _missed_pool(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
         ceil=ceil_mode,
         count_padding=count_padding,
     )
-    return _compile(given, replace(op, out=given.result or like_image(x, op.shape, x.dtype)), threads)
+    return _compile(given, op, threads)
 
 
 def _missed_adaptive(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
@@ -184,7 +187,7 @@ def _missed_adaptive(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     if (rows, columns) == (1, 1) and x.elements and not is_channels_last(x):
         given.check_result(op)
         return compile_mean_or_max(op.kind, x, given.result or op.infer(), threads=threads, name=op.name)
-    return _compile(given, replace(op, out=given.result or like_image(x, op.shape, x.dtype)), threads)
+    return _compile(given, op, threads)
 
 
 def pooled(given: Given, op: str, axes: int) -> tuple[PoolKind, TensorType]:
@@ -222,12 +225,15 @@ def compile_mean_or_max(kind: PoolKind, x: TensorType, y: TensorType, *, threads
     return compile_graph(graph, threads=threads, name=name).program
 
 
-def _compile(given: Given, op: Op, threads: int) -> Program:
-    given.check_result(op)
-    return compile_windows(op, given.type(0), op.infer(), threads=threads)
+def _compile(given: Given, op: Pool2dOp | AdaptivePool2dOp, threads: int) -> Program:
+    x, stated = given.type(0), given.result
+    # The result may be of other floats than the image.
+    wanted = like_image(x, op.shape, x.dtype) if stated is None else TensorType(op.shape, stated.dtype)
+    y = given.result_type(wanted)
+    return compile_windows(replace(op, out=y), x, y, threads=threads)
 
 
-def compile_windows(op: Op, x: TensorType, y: TensorType, *, threads: int) -> Program:
+def compile_windows(op: Pool2dOp | AdaptivePool2dOp, x: TensorType, y: TensorType, *, threads: int) -> Program:
     """Return the program of a pooling of images, of which x and y are views: signals have no rows."""
     sections = pooled_by_pixels(op) if isinstance(op, Pool2dOp) else None
     if sections is not None:
