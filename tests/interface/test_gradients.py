@@ -130,6 +130,39 @@ def test_gradients_of_group_and_batch_norms_are_those_of_float64(rng, name, last
             assert float((made - source.grad).abs().max()) < 2e-5 * (1 + float(source.grad.abs().max()))
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_statistics_of_16_bits_are_not_taken_for_those_of_the_input(rng, last):
+    """A variance beyond f16 is infinite: gradients that read it would be zeros."""
+    x, g = (torch.from_numpy(rng.standard_normal((4, 6, 5, 5))).half() * 300 for _ in range(2))
+    if last:
+        x, g = (each.contiguous(memory_format=torch.channels_last) for each in (x, g))
+    _, mean, var = tracea.ops.batch_norm_training(x)
+    assert var.isinf().any()
+    found = tracea.ops.batch_norm_training_backward(g, x, mean=mean, var=var)
+    for made, alone in zip(found, tracea.ops.batch_norm_training_backward(g, x), strict=True):
+        assert torch.equal(made, alone)
+    assert float(found[0].abs().max()) > 0
+
+
+def test_rows_and_groups_without_spread_have_the_gradient_of_their_mean(rng):
+    """Their mean is rounded, and what is left of their elements would be scaled by the inverse root of eps."""
+    for value, columns, eps in ((100.3, 24, 1e-12), (1e6 + 0.3, 3, 1e-5), (10000.7, 40, 1e-8)):
+        x = torch.full((17, columns), value)
+        g = torch.from_numpy(rng.standard_normal(x.shape)).float()
+        dx, dw, _ = tracea.ops.layer_norm_backward(g, x, eps=eps)
+        wanted = (g.double() - g.double().mean(1, keepdim=True)) / eps**0.5
+        assert float((dx - wanted).abs().max()) < 1e-5 * float(wanted.abs().max())
+        assert float(dw.abs().max()) == 0
+    x = torch.from_numpy(rng.standard_normal((1, 1, 100003))).float() + 2
+    x[..., :32] = 1e4  # what is taken for about the mean of the others
+    g = torch.from_numpy(rng.standard_normal(x.shape)).float() + 1
+    found = tracea.ops.group_norm_backward(g, x, 1)
+    wide = x.double().requires_grad_()
+    functional.group_norm(wide, 1).backward(g.double())
+    assert wide.grad is not None
+    assert float((found[0] - wide.grad).abs().max()) < 1e-5 * float(wide.grad.abs().max())
+
+
 def test_nearly_equal_elements_leave_a_gradient_finite():
     x = torch.zeros(1, 4, 8, 8)
     x[..., 0] = 1e-20

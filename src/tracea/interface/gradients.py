@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
 from tracea.core.graph import Graph, Node
@@ -30,6 +30,8 @@ from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
+
+_HALF_BYTES: Final = 2  # of statistics, from which the gradient of f16 and bf16 would take what they have lost
 
 __all__ = [
     "batch_norm_training_backward",
@@ -100,8 +102,9 @@ def batch_norm_training_backward(
 ) -> tuple[Any, Any, Any]:
     """Return the gradients of the first result of ``batch_norm_training(x, weight, bias, eps)`` for its operands.
 
-    ``mean`` and ``var`` are its other two results. Where channels come last they save two passes over x, and are
-    computed without; for images in rows the pass that sums the gradients finds them again, and they are not read.
+    ``mean`` and ``var`` are its other two results. Where channels come last, or an image has few pixels, they save two
+    passes over x, and are computed without. They are not read for images in rows from 32 pixels on, where the pass that
+    sums the gradients finds them again, and not where they are of 16 bits: these have lost digits, or are infinite.
 
     Shapes: grad and x are (n, c, ...), weight, mean and var (c,); the gradients those of x, weight, weight. That for x
     has the order of axes of x.
@@ -146,10 +149,12 @@ def _dispatch_norm(kind: RowKind) -> Any:
         given.check_floats()
         grad, x = _alike(given, "x")
         weight = given.optional(2)
-        if x.rank == 0 or (weight is not None and weight.shape != x.shape[-1:]):
+        if x.rank == 0:
+            raise InvalidShape(field="x", got=(), expected="(..., columns)", remedy="give rows: x[None] is one of one")
+        if weight is not None and weight.shape != x.shape[-1:]:
             raise InvalidShape(
                 field="weight",
-                got=None if weight is None else weight.shape,
+                got=weight.shape,
                 expected=x.shape[-1:],
                 remedy="give one value for each column",
             )
@@ -334,7 +339,8 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
         made = _of_groups(graph, nodes[0], nodes[1], weight, groups=groups, eps=eps, threads=threads)
     else:
         ends = (channels, *(1,) * (x.rank - 2))
-        known = [graph.add_view(ViewKind.RESHAPE, node, shape=ends) for node in (mean, var) if node is not None]
+        whole = [node for node in (mean, var) if node is not None and node.type.dtype.nbytes > _HALF_BYTES]
+        known = [graph.add_view(ViewKind.RESHAPE, node, shape=ends) for node in whole] if len(whole) > 1 else []
         if weight is not None:
             nodes.append(graph.add_view(ViewKind.RESHAPE, weight, shape=ends))
         made = _of_batch(graph, nodes, known, eps, threads)

@@ -219,7 +219,7 @@ def number(name: str, value: Any, *, example: float = 1.0) -> float:
         return float(value)
     except OverflowError as error:
         raise InvalidOp(
-            field=name, got=f"{value!r:.20}…", expected="at most 1.8e308", remedy="use float('inf') if you mean it"
+            field=name, got=f"{value!r:.20}…", expected="at most 1.8e308", remedy=f"{name}={example}"
         ) from error
 
 

@@ -118,12 +118,13 @@ def each_axis(name: str, value: Any, least: int, axes: int) -> tuple[int, ...]:
     Raises:
         InvalidOp: it is neither, or less than ``least``.
     """
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
+    several = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+    if several:
         values = tuple(cast("Sequence[Any]", value))
         if len(values) in (1, axes):
             return tuple(whole_number(name, each, least) for each in (values * axes)[:axes])
     elif read_whole(value) is not None:
         return (whole_number(name, value, least),) * axes
-    sided = name == "padding" and isinstance(value, Sequence) and len(cast("Sequence[Any]", value)) == 2 * axes
-    remedy = "pad each side of x first: torch.nn.functional.pad" if sided else f"{name}={least}"
+    sided = name == "padding" and several and len(cast("Sequence[Any]", value)) == 2 * axes
+    remedy = "pad each side of x first: torch.nn.functional.pad (a maximum with -inf)" if sided else f"{name}={least}"
     raise InvalidOp(field=name, got=as_given(value), expected=f"a whole number, or {_SEVERAL[axes]}", remedy=remedy)

@@ -74,6 +74,13 @@ struct NormSlopes {
     // what no address is taken of stays in registers where it is called.
     static TRACEA_NOINLINE RowSlope<V> in_steps(const NormSlopes slopes, int64_t row, T center, T level) {
         const T count = static_cast<T>(slopes.columns);
+        if constexpr (Centered) {  // the pivot may have been far away, whose digits the mean has lost
+            SumChains<V> beyond;
+            slopes.template each<0>(
+                row, -1, center, [&](V, V d, auto u) TRACEA_LAMBDA { beyond.part[u] = add(beyond.part[u], d); },
+                [&]() TRACEA_LAMBDA { beyond.fold(); });
+            center += beyond.sum() / count;
+        }
         SumChains<V> squares;
         slopes.template each<0>(
             row, -1, center, [&](V, V d, auto u) TRACEA_LAMBDA { squares.part[u] = fma(d, d, squares.part[u]); },
@@ -143,7 +150,7 @@ TRACEA_NOINLINE void find_together(int64_t row, int64_t next, const Slopes& slop
     constexpr int L = V::lanes;
     const T count = static_cast<T>(slopes.columns);
     const V share = broadcast<V>(T(1) / count);
-    V sums[L], squares[L], products[L], levels[L];
+    V sums[L], squares[L], products[L], levels[L], aways[L];
     T means[L], scales[L], alongs[L], mean_levels[L];
     // Two chains: what a row has to wait for is longer than what the core looks ahead.
     const auto walk = [&](auto&& body) TRACEA_LAMBDA {
@@ -169,8 +176,8 @@ TRACEA_NOINLINE void find_together(int64_t row, int64_t next, const Slopes& slop
     store(means, mean);
     for (int r = 0; r < L; ++r) {
         const V about = broadcast<V>(means[r]);
-        V square[2], product[2], level[2];
-        for (int u = 0; u < 2; ++u) square[u] = product[u] = level[u] = zero<V>();
+        V square[2], product[2], level[2], away[2];
+        for (int u = 0; u < 2; ++u) square[u] = product[u] = level[u] = away[u] = zero<V>();
         walk([&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
             if constexpr (Prefetch > 0) {
                 if (next >= 0) slopes.source.prefetch(next + r, col);
@@ -180,24 +187,38 @@ TRACEA_NOINLINE void find_together(int64_t row, int64_t next, const Slopes& slop
             const V g = slopes.weighted(row + r, col, n);
             square[u] = fma(d, d, square[u]);
             product[u] = fma(g, d, product[u]);
-            if constexpr (Centered) level[u] = add(level[u], g);
+            if constexpr (Centered) {
+                level[u] = add(level[u], g);
+                away[u] = add(away[u], d);
+            }
         });
         squares[r] = add(square[0], square[1]);
         products[r] = add(product[0], product[1]);
         levels[r] = add(level[0], level[1]);
+        aways[r] = add(away[0], away[1]);
     }
-    const V spread = fma(added_up(squares), share, broadcast<V>(slopes.epsilon));
+    // The mean was rounded: what is beyond it is taken off, as it is off a pivot. Of a row without spread nothing else is left.
+    const V about_mean = added_up(squares), level = added_up(levels);
+    V sum = about_mean, along = added_up(products);
+    if constexpr (Centered) {
+        const V beyond = mul(added_up(aways), share);
+        sum = fnma(mul(beyond, beyond), broadcast<V>(count), sum);
+        along = fnma(beyond, level, along);
+        mean = add(mean, beyond);
+    }
+    const V spread = fma(sum, share, broadcast<V>(slopes.epsilon));
     const V scale = div(broadcast<V>(T(1)), sqrt(spread));
-    const V along = added_up(products);
+    store(means, mean);
     store(scales, scale);
     store(alongs, mul(mul(along, scale), share));
-    store(mean_levels, Centered ? mul(added_up(levels), share) : zero<V>());
+    store(mean_levels, Centered ? mul(level, share) : zero<V>());
     using Range = SquareRange<T>;
     const V most = broadcast<V>(Range::most);
-    const auto lost = mask_or(mask_or(not_less(broadcast<V>(Range::least), spread), not_less(spread, most)),
-                              not_less(abs(along), most));
+    const V limit = mul(sum, broadcast<V>(Slopes::most_cancelled));
+    const auto held = mask_and(mask_and(less_equal(about_mean, limit), less_equal(broadcast<V>(Range::least), spread)),
+                               mask_and(less_equal(spread, most), less_equal(abs(along), most)));
     T is_lost[L];
-    store(is_lost, select(lost, broadcast<V>(T(1)), zero<V>()));
+    store(is_lost, select(held, zero<V>(), broadcast<V>(T(1))));
     for (int r = 0; r < L; ++r) {
         found[r] = is_lost[r] != 0 ? Slopes::in_steps(slopes, row + r, means[r], mean_levels[r])
                                    : RowSlope<V>{broadcast<V>(means[r]), broadcast<V>(scales[r]),

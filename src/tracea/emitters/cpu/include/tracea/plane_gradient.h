@@ -90,7 +90,12 @@ struct PlaneSlopes {
     // what no address is taken of stays in registers where it is called.
     static TRACEA_NOINLINE PlaneSlope<T> in_steps(const PlaneSlopes slopes, T center, T level) {
         const T count = static_cast<T>(slopes.planes) * static_cast<T>(slopes.length);
-        ChainPair<V> squares, products;
+        ChainPair<V> beyond, squares, products;
+        for (int64_t plane = 0; plane < slopes.planes; ++plane)  // the pivot may have been far away
+            slopes.each(
+                plane, center, [&](V, V d, auto u) TRACEA_LAMBDA { beyond.part[u % 2] = add(beyond.part[u % 2], d); },
+                [&]() TRACEA_LAMBDA { beyond.fold(); });
+        center += beyond.take() / count;
         for (int64_t plane = 0; plane < slopes.planes; ++plane)
             slopes.each(
                 plane, center,
