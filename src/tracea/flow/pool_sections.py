@@ -26,8 +26,8 @@ _MOST_PLACES: Final = 16  # of a window: each is read by an instruction or more 
 _MOST_SECTIONS: Final = 9  # those of a padding of one on each side; each is compiled
 # Whole windows of a row of the result, below which vectors of them are mostly partial; measured on a Zen 3
 # (benchmarks/NOTES.md): 14 side by side took 0.25 of the time of channels, 7 of every second place 1.3, 28 1.0.
-_SHORT, _SHORT_APART = 8, 24
-_FEW: Final = 1 << 11  # results, which a kernel for channels makes in the time that calls of sections take
+_SHORT, _SHORT_APART, _MANY_CHANNELS = 8, 24, 5
+_FEW: Final = 1 << 9  # results, which a kernel for channels makes in the time that calls of sections take
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ def pooled_by_pixels(op: Pool2dOp) -> list[Section] | None:
         return None
     rows, columns = (_runs(op, axis) for axis in (0, 1))
     side_by_side = max(run.count for run in columns)
-    if len(rows) * len(columns) > _MOST_SECTIONS or side_by_side < (_SHORT if op.stride[1] == 1 else _SHORT_APART):
+    filled = op.stride[1] != 1 and x.static_shape[1] >= _MANY_CHANNELS  # vectors of channels, which are gathered too
+    if len(rows) * len(columns) > _MOST_SECTIONS or side_by_side < (_SHORT_APART if filled else _SHORT):
         return None
     return list(_sections(op, rows, columns))
 

@@ -178,11 +178,12 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     rows = _Rows.of(x, t, ignore_index)
     at_target = Statistic(ReduceKind.SUM, select(_IS_TARGET, Input(0), 0.0))
     statistics = [*_exponents(3), at_target]
-    logarithm = Input(3) + Unary(UnaryFunction.LOG, Input(4))
-    loss = logarithm - Input(5)
+    # What is small beside the largest logit is added last: it would be lost in it.
+    logarithm = Unary(UnaryFunction.LOG, Input(4))
+    loss = Input(3) - Input(5) + logarithm
     if smoothing:
         statistics.append(Statistic(ReduceKind.MEAN, Input(0)))
-        loss = loss * (1.0 - smoothing) + (logarithm - Input(6)) * smoothing
+        loss = loss * (1.0 - smoothing) + (Input(3) - Input(6) + logarithm) * smoothing
     is_whole = reduction == "none"
     wanted = TensorType(t.shape if is_whole else (), x.dtype)
     given.check_result_type(wanted)
