@@ -91,7 +91,7 @@ LINES = {
         ),
     ),
     "python benchmarks/time_row_gradients.py": (
-        Line("gradients of layer norm, softmax, log-softmax", "torch", "rows-grad", ("rows-grad",)),
+        Line("gradients of norms, softmax, log-softmax", "torch", "rows-grad", ("rows-grad",)),
     ),
     "python benchmarks/time_models.py": (
         Line("GPT-2 small, 128 tokens", _MODEL, "models", ("tokens",), "gpt2_prefill"),
