@@ -218,7 +218,7 @@ def overlapping_cases() -> tuple[Case, ...]:
         Case.of(
             "amx_stem_overlap_groups",
             "conv.amx_stem_prepacked",
-            conv(14, (9, 10), 80, groups=2, stride=(1, 4), kernel=(3, 2), padding=(0, 3), **FUSED),
+            conv(14, (9, 12), 80, groups=2, stride=(1, 4), kernel=(3, 2), padding=(0, 1), **FUSED),
             **band,
         ),
     )

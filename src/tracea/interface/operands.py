@@ -99,19 +99,8 @@ class Given:
 
     @property
     def result(self) -> TensorType | None:
-        """The type of ``out`` where it was given.
-
-        Raises: InvalidStride: two of its elements lie at one address.
-        """
-        out = None if self.out is None else _type_of(self.out)
-        if out is not None and out.overlaps_itself:
-            raise InvalidStride(
-                field="out",
-                got=out.strides,
-                expected="one address per element",
-                remedy="write to a tensor without broadcast axes",
-            )
-        return out
+        """The type of ``out`` where it was given."""
+        return None if self.out is None else _type_of(self.out)
 
     def check_floats(self, *, one_arithmetic: bool = False) -> None:
         """Check that every operand is of floats; ``one_arithmetic``: all of them f64, or none.
@@ -175,16 +164,23 @@ class Given:
     def result_type(self, wanted: TensorType) -> TensorType:
         """Return the type of ``out`` where it was given, and fits, else ``wanted``.
 
-        Raises: as :meth:`check_result_type`.
+        Raises: as :meth:`check_result_type`. InvalidStride: two elements of ``out`` lie at one address.
         """
         self.check_result_type(wanted)
-        return self.result or wanted
+        out = self.result or wanted
+        if out.overlaps_itself:
+            raise InvalidStride(
+                field="out",
+                got=out.strides,
+                expected="one address per element",
+                remedy="write to a tensor without broadcast axes",
+            )
+        return out
 
     def check_result_type(self, wanted: TensorType) -> None:
         """Check that ``out``, where it was given, has the shape and elements of ``wanted``, or that memory has room.
 
-        Raises: InvalidShape, InvalidDType, InvalidStride as :attr:`result`. ResourceExceeded: the result is larger
-        than this machine's memory.
+        Raises: InvalidShape, InvalidDType. ResourceExceeded: the result is larger than this machine's memory.
         """
         out = self.result
         if out is None:

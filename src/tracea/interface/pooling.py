@@ -208,9 +208,7 @@ def pooled(given: Given, op: str, axes: int) -> tuple[PoolKind, TensorType]:
             field=op,
             got=plain_shape(x.shape),
             expected=f"(n, c, {places}), at least one channel",
-            remedy="; or ".join([mended, *others])
-            if mended
-            else f"give the {one}s a channel, or leave the pooling out",
+            remedy="; ".join([*others, mended]) if mended else f"give the {one}s a channel, or leave the pooling out",
         )
     return PoolKind.MAX if "max" in op else PoolKind.AVERAGE, x
 

@@ -72,7 +72,7 @@ def build_stem(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     scratches = _scratch(op, windows, rows)
     tasks = _tasks(operands, windows, panels, scratches, bands=(rows, filters))
     body = (_pack(operands, windows, panels), Barrier(), tasks)
-    return _kernel(operands, STEM_ID, schedule, target, scratches=(panels, *scratches), body=body)
+    return _kernel(operands, windows, STEM_ID, schedule, target, scratches=(panels, *scratches), body=body)
 
 
 def build_stem_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -83,7 +83,7 @@ def build_stem_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> Ti
     operands = ConvOperands.of(op, w=panels, flat=True, fixed_taps=True)
     scratches = _scratch(op, windows, rows)
     body = (_tasks(operands, windows, panels, scratches, bands=(rows, filters)),)
-    return _kernel(operands, STEM_PREPACKED_ID, schedule, target, scratches=scratches, body=body)
+    return _kernel(operands, windows, STEM_PREPACKED_ID, schedule, target, scratches=scratches, body=body)
 
 
 def build_stem_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -164,6 +164,7 @@ def _spare_rows(op: Conv2dOp) -> int:
 
 def _kernel(
     operands: ConvOperands,
+    windows: StemWindows,
     variant: str,
     schedule: Schedule,
     target: Target,
@@ -174,7 +175,9 @@ def _kernel(
     """Return the kernel, with guards: the taps are the op's own, and its spare rows hold a tile."""
     op = operands.op
     _, _, r, s = op.w.static_shape
-    guard = (Q * _spare_rows(op) >= TILE) & equal(R, r) & equal(S, s)
+    guard, spare = equal(R, r) & equal(S, s), _spare_rows(op)
+    if (1 + windows.more) * spare < TILE:  # else a row of one result holds it
+        guard = ((Q + windows.more) * spare >= TILE) & guard
     kernel = operands.kernel(variant, schedule, target, scratches, body, assumptions=guard)
     return replace(kernel, params=(*kernel.params, R, S))
 

@@ -86,6 +86,41 @@ struct PlaneSlopes {
             },
             fold);
     }
+    // Adds the sums of g and of g * d * scale over planes begin .. end, which share a weight: that weight times the sums of grad, but for one that is not
+    // finite, whose products may be infinities of both signs.
+    TRACEA_INLINE void weigh(int64_t begin, int64_t end, T center, T scale, T sum, T product, Total& level,
+                             Total& along) const {
+        const T w = weight_of(begin);
+        if (TRACEA_UNLIKELY(!(w - w == T(0)))) {
+            weigh_each(*this, begin, end, center, scale, sum, product);
+            level += static_cast<Total>(sum);
+            along += static_cast<Total>(product);
+            return;
+        }
+        level += static_cast<Total>(w) * static_cast<Total>(sum);
+        along += static_cast<Total>(w) * static_cast<Total>(product);
+    }
+    static TRACEA_NOINLINE void weigh_each(const PlaneSlopes slopes, int64_t begin, int64_t end, T center, T scale,
+                                           T& sum, T& product) {
+        ChainPair<V> levels, products;
+        const V w = broadcast<V>(slopes.weight_of(begin)), about = broadcast<V>(center), factor = broadcast<V>(scale);
+        for (int64_t plane = begin; plane < end; ++plane)
+            for_each_vector<V>(
+                slopes.length,
+                [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                    // The lanes beyond a plane are zeros only now.
+                    const V g = with_neutral(mul(slopes.grad.template at<V>(plane, col, n), w), n, zero<V>());
+                    const V d = with_neutral(sub(slopes.source.template at<V>(plane, col, n), about), n, zero<V>());
+                    levels.part[u % 2] = add(levels.part[u % 2], g);
+                    products.part[u % 2] = fma(g, mul(d, factor), products.part[u % 2]);
+                },
+                [&]() TRACEA_LAMBDA {
+                    levels.fold();
+                    products.fold();
+                });
+        sum = levels.take();
+        product = products.take();
+    }
     // The same from further passes, about the mean and with what is normalised: where sums about the pivot cancel, or leave the range of the type. By value:
     // what no address is taken of stays in registers where it is called.
     static TRACEA_NOINLINE PlaneSlope<T> in_steps(const PlaneSlopes slopes, T center, T level) {
@@ -102,7 +137,7 @@ struct PlaneSlopes {
                 [&](V, V d, auto u) TRACEA_LAMBDA { squares.part[u % 2] = fma(d, d, squares.part[u % 2]); },
                 [&]() TRACEA_LAMBDA { squares.fold(); });
         const T scale = inverse_root(squares.take(), count, slopes.epsilon);
-        Total along = 0;
+        Total along = 0, unused = 0;
         for (int64_t plane = 0; plane < slopes.planes; ++plane) {
             slopes.each(
                 plane, center,
@@ -112,7 +147,7 @@ struct PlaneSlopes {
             if (PerPlane || plane + 1 == slopes.planes) {
                 const T product = products.take();
                 slopes.sums[PerPlane ? plane : 0] = product;
-                along += static_cast<Total>(product) * static_cast<Total>(slopes.weight_of(plane));
+                slopes.weigh(PerPlane ? plane : 0, plane + 1, center, scale, T(0), product, unused, along);
             }
         }
         return {center, scale, static_cast<T>(along / static_cast<Total>(count)), level};
@@ -139,11 +174,9 @@ struct PlaneSlopes {
                 });
             if (PerPlane || plane + 1 == planes) {
                 const T sum = levels.take(), product = products.take();
-                const Total w = static_cast<Total>(weight_of(plane));
                 sums[PerPlane ? plane : 0] = product;
                 sums[pitch + (PerPlane ? plane : 0)] = sum;
-                level += w * static_cast<Total>(sum);
-                along += w * static_cast<Total>(product);
+                weigh(PerPlane ? plane : 0, plane + 1, about, T(1), sum, product, level, along);
             }
         }
         const T about_pivot = squares.take(), beyond = away.take() * share;
