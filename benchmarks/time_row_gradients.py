@@ -32,6 +32,7 @@ ROWS = (
     *(("layer_norm", shape) for shape in SHORT),
     *((kind + layout, shape) for kind in ("group_norm", "batch_norm") for layout in ("", LAST) for shape in IMAGES),
 )
+SUMMED = 1e-4  # of the largest: gradients for parameters are sums of as many as 50176 products of either sign
 TENSORS = 3  # of the shape: what is read and written once, at least
 
 
@@ -47,12 +48,13 @@ def contenders(kind: str, shape: tuple[int, ...]) -> dict[str, Callable[[], Any]
     made = _of_softmax if "softmax" in kind else _of_norm
     ours, theirs = made(kind.removesuffix(LAST), tensors)
     wanted = made(kind.removesuffix(LAST), [tensor.double() for tensor in tensors])[1]()
-    for call in (ours, theirs):
+    calls, most = {"ours": ours, "torch": theirs}, TOLERANCE if len(shape) == 2 else SUMMED
+    for side, call in calls.items():
         for found, exact in zip(call(), wanted, strict=True):
             off = float((found - exact).abs().max() / exact.abs().max())
-            if not off <= TOLERANCE:
-                raise SystemExit(f"{kind} {shape}: {call.__name__} is off by {off:.1e} of the largest")
-    return {"ours": ours, "torch": theirs}
+            if not off <= most:
+                raise SystemExit(f"{kind} {shape}: {side} is off by {off:.1e} of the largest")
+    return calls
 
 
 def _of_softmax(kind: str, tensors: list[Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
