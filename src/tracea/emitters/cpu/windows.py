@@ -85,13 +85,15 @@ def split_halo(printer: Printer, node: Halo) -> None:
         raise EmitError(node=f"Halo {node.source}", detail="merged taps of a row are not next to each other")
     run = text(channels * wide)
     printer.declare_check(f"{high} * {run} <= kGranule", "merged taps fit a granule")
-    printer.use("halo_overlap.h" if node.overlapping else "halo_windows.h")
-    sizes = [text(extent) for extent in node.target.extent[-3:-1]]
-    step = [] if node.overlapping else [text(channels * node.steps[1])]
-    high_too = [] if node.overlapping else [str(high)]
-    arguments = ", ".join((printer.address(node.source), text(row), *step, run, *high_too, *sizes, target))
-    routine = "split_overlapping" if node.overlapping else "split_windows"
-    printer.body.line(f"{routine}<{node.terms}>({arguments});")
+    rows, columns = (text(extent) for extent in node.target.extent[-3:-1])
+    if node.overlapping:
+        printer.use("halo_overlap.h")
+        call = f"split_overlapping<{node.terms}>({printer.address(node.source)}, {text(row)}, {run}"
+    else:
+        printer.use("halo_windows.h")
+        apart = text(channels * node.steps[1])
+        call = f"split_windows<{node.terms}>({printer.address(node.source)}, {text(row)}, {apart}, {run}, {high}"
+    printer.body.line(f"{call}, {rows}, {columns}, {target});")
 
 
 def pack_windows(printer: Printer, node: Pack) -> None:
@@ -127,7 +129,7 @@ def image_arguments(printer: Printer, region: Region, *, extents: Sequence[Index
     )
 
 
-def _shape(printer: Printer, halo: Region, phases: tuple[int, int], step: object = None) -> str:
+def _shape(printer: Printer, halo: Region, phases: tuple[int, int], step: int | str | None = None) -> str:
     """Return a halo's shape; ``step`` elements are between pixels that overlap."""
     blocks, rows, columns, _ = (printer.text(size) for size in printer.buffer(halo).shape)
     overlap = "" if step is None else f", {step}"

@@ -29,15 +29,6 @@ TRACEA_INLINE bool split_in_order(const float* x, int64_t count, bf16* target, i
 #if defined(TRACEA_ISA_AVX512)
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    const __m512i low = _mm512_set1_epi32(static_cast<int>(kSafeLow));
-    const __m512i range = _mm512_set1_epi32(static_cast<int>(kSafeHigh - kSafeLow));
-    const __m512i half = _mm512_set1_epi32(0x8000);
-    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
-    const auto out_of_range = [&](__m512 v) TRACEA_LAMBDA {
-        const __m512i size = _mm512_and_si512(_mm512_castps_si512(v), magnitude);
-        return _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(size, size), _mm512_sub_epi32(size, low), range);
-    };
     uint32_t unsafe = 0;
     for (int64_t i = 0; i < count; i += kGranule) {
         const __m512 first = load_partial<VecF>(x + i, count - i < VecF::lanes ? count - i : VecF::lanes).reg;
@@ -45,31 +36,18 @@ TRACEA_INLINE bool split_in_order(const float* x, int64_t count, bf16* target, i
         const __m512 second = left > 0
                                   ? load_partial<VecF>(x + i + VecF::lanes, left < VecF::lanes ? left : VecF::lanes).reg
                                   : _mm512_setzero_ps();
-        __m512 rest_x = _mm512_permutex2var_ps(first, even, second);
-        __m512 rest_y = _mm512_permutex2var_ps(first, odd, second);
-        unsafe |= static_cast<uint32_t>(out_of_range(rest_x) | out_of_range(rest_y));
-        unroll<Terms>([&](auto t) TRACEA_LAMBDA {
-            const __m512i near_x = _mm512_add_epi32(_mm512_castps_si512(rest_x), half);
-            const __m512i near_y = _mm512_add_epi32(_mm512_castps_si512(rest_y), half);
-            _mm512_storeu_si512(target + t * term + i,
-                                _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(near_x, 16), near_y));
-            rest_x = _mm512_sub_ps(rest_x, _mm512_castsi512_ps(_mm512_and_si512(near_x, upper)));
-            rest_y = _mm512_sub_ps(rest_y, _mm512_castsi512_ps(_mm512_and_si512(near_y, upper)));
-        });
+        const VecF x_even{_mm512_permutex2var_ps(first, even, second)};
+        const VecF x_odd{_mm512_permutex2var_ps(first, odd, second)};
+        unsafe |= static_cast<uint32_t>(without_terms(x_even) | without_terms(x_odd));
+        split_interleaved<Terms>(x_even, x_odd, target + i, term);
     }
     return unsafe == 0;
 #else
-    SafeRange seen;
-    for (int64_t i = 0; i < count; ++i) seen.see(x[i]);
-    if (!seen.holds()) return false;
-    for (int64_t i = 0; i < (count + kGranule - 1) / kGranule * kGranule; ++i) {
-        float rest = i < count ? x[i] : 0.0F;
-        for (int t = 0; t < Terms; ++t) {
-            const uint32_t near = bits_of(rest) + 0x8000U;
-            target[t * term + i].bits = static_cast<uint16_t>(near >> 16);
-            rest -= float_of(near & 0xffff0000U);
-        }
+    for (int64_t i = 0; i < count; ++i) {
+        if (!has_terms(x[i])) return false;
     }
+    for (int64_t i = 0; i < (count + kGranule - 1) / kGranule * kGranule; ++i)
+        split_element<Terms>(i < count ? x[i] : 0.0F, target + i, term);
     return true;
 #endif
 }
@@ -82,24 +60,17 @@ TRACEA_NOINLINE void split_marked(const float* x, int64_t count, int64_t step, i
     for (int64_t group = 0; group < groups; ++group) {
         const auto at = [&](int64_t i) TRACEA_LAMBDA { return group * step + i < count ? x[group * step + i] : 0.0F; };
         bool safe = true;
-        for (int64_t i = 0; i < step; ++i) {
-            const uint32_t magnitude = bits_of(at(i)) & 0x7fffffffU;
-            safe = safe && (magnitude == 0 || (magnitude >= kSafeLow && magnitude <= kSafeHigh));
-        }
+        for (int64_t i = 0; i < step; ++i) safe = safe && has_terms(at(i));
         marks[group].bits = safe ? 0 : kUnsafeMark;
         for (int64_t i = 0; i < step; ++i, ++target) {
-            float rest = at(i);
-            if (!safe) {
-                for (int t = 2; t < Terms; ++t) target[t * term].bits = 0;
-                target[0].bits = static_cast<uint16_t>(bits_of(rest) >> 16);
-                target[term].bits = static_cast<uint16_t>(bits_of(rest));
+            const float value = at(i);
+            if (safe) {
+                split_element<Terms>(value, target, term);
                 continue;
             }
-            for (int t = 0; t < Terms; ++t) {
-                const uint32_t near = bits_of(rest) + 0x8000U;
-                target[t * term].bits = static_cast<uint16_t>(near >> 16);
-                rest -= float_of(near & 0xffff0000U);
-            }
+            for (int t = 2; t < Terms; ++t) target[t * term].bits = 0;
+            target[0].bits = static_cast<uint16_t>(bits_of(value) >> 16);
+            target[term].bits = static_cast<uint16_t>(bits_of(value));
         }
     }
 }

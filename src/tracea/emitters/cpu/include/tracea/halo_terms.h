@@ -63,53 +63,66 @@ TRACEA_INLINE bf16* halo_marks(bf16* halo, const HaloShape& shape) {
 
 namespace detail {
 
+// Whether the terms of an element hold it.
+TRACEA_INLINE bool has_terms(float x) {
+    const uint32_t magnitude = bits_of(x) & 0x7fffffffU;
+    return magnitude == 0 || (magnitude >= kSafeLow && magnitude <= kSafeHigh);
+}
+
+// The terms of one element, `term` elements apart.
+template <int Terms>
+TRACEA_INLINE void split_element(float x, bf16* target, int64_t term) {
+    for (int t = 0; t < Terms; ++t) {
+        const uint32_t near = bits_of(x) + 0x8000U;
+        target[t * term].bits = static_cast<uint16_t>(near >> 16);
+        x -= float_of(near & 0xffff0000U);
+    }
+}
+
+#if defined(TRACEA_ISA_AVX512)
+// The lanes that terms do not hold.
+TRACEA_INLINE __mmask16 without_terms(VecF x) {
+    const __m512i size = _mm512_and_si512(_mm512_castps_si512(x.reg), _mm512_set1_epi32(0x7fffffff));
+    const __m512i above = _mm512_sub_epi32(size, _mm512_set1_epi32(static_cast<int>(kSafeLow)));
+    return _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(size, size), above,
+                                        _mm512_set1_epi32(static_cast<int>(kSafeHigh - kSafeLow)));
+}
+
+// The terms of 16 elements and of 16 others, interleaved: word 2i of a term is that of x[i], word 2i + 1 that of y[i].
+template <int Terms>
+TRACEA_INLINE void split_interleaved(VecF x, VecF y, bf16* target, int64_t term) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
+    __m512 rest_x = x.reg, rest_y = y.reg;
+    unroll<Terms>([&](auto t) TRACEA_LAMBDA {
+        const __m512i near_x = _mm512_add_epi32(_mm512_castps_si512(rest_x), half);
+        const __m512i near_y = _mm512_add_epi32(_mm512_castps_si512(rest_y), half);
+        _mm512_storeu_si512(target + t * term,
+                            _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(near_x, 16), near_y));
+        rest_x = _mm512_sub_ps(rest_x, _mm512_castsi512_ps(_mm512_and_si512(near_x, upper)));
+        rest_y = _mm512_sub_ps(rest_y, _mm512_castsi512_ps(_mm512_and_si512(near_y, upper)));
+    });
+}
+#endif
+
 // Splits one block of one pixel, channels 0 .. 15 in x and 16 .. 31 in y. The terms lie `term` elements apart.
 template <int Terms>
 TRACEA_INLINE void split_pixel(VecF x, VecF y, bf16* target, int64_t term, bf16* mark) {
     static_assert(Terms == 3, "a mark needs the places of two terms for its floats");
     static_assert(VecF::lanes == kTileColumns, "a pixel is two vectors");
 #if defined(TRACEA_ISA_AVX512)
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    const __m512i low = _mm512_set1_epi32(static_cast<int>(kSafeLow));
-    const __m512i range = _mm512_set1_epi32(static_cast<int>(kSafeHigh - kSafeLow));
-    const __m512i x_size = _mm512_and_si512(_mm512_castps_si512(x.reg), magnitude);
-    const __m512i y_size = _mm512_and_si512(_mm512_castps_si512(y.reg), magnitude);
-    const __mmask16 x_unsafe =
-        _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(x_size, x_size), _mm512_sub_epi32(x_size, low), range);
-    const __mmask16 y_unsafe =
-        _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(y_size, y_size), _mm512_sub_epi32(y_size, low), range);
-    if (TRACEA_LIKELY((x_unsafe | y_unsafe) == 0)) {
-        const __m512i half = _mm512_set1_epi32(0x8000);
-        const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
-        __m512 rest_x = x.reg, rest_y = y.reg;
-        unroll<Terms>([&](auto t) TRACEA_LAMBDA {
-            const __m512i near_x = _mm512_add_epi32(_mm512_castps_si512(rest_x), half);
-            const __m512i near_y = _mm512_add_epi32(_mm512_castps_si512(rest_y), half);
-            _mm512_store_si512(target + t * term,
-                               _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(near_x, 16), near_y));
-            rest_x = _mm512_sub_ps(rest_x, _mm512_castsi512_ps(_mm512_and_si512(near_x, upper)));
-            rest_y = _mm512_sub_ps(rest_y, _mm512_castsi512_ps(_mm512_and_si512(near_y, upper)));
-        });
+    if (TRACEA_LIKELY((without_terms(x) | without_terms(y)) == 0)) {
+        split_interleaved<Terms>(x, y, target, term);
         return;
     }
 #else
-    float rest[2][kTileColumns];
-    store(rest[0], x);
-    store(rest[1], y);
-    SafeRange seen;
-    for (int i = 0; i < kTileColumns; ++i) {
-        seen.see(rest[0][i]);
-        seen.see(rest[1][i]);
-    }
-    if (seen.holds()) {
-        for (int i = 0; i < kTileWords; ++i) {
-            float& left = rest[i % 2][i / 2];
-            for (int t = 0; t < Terms; ++t) {
-                const uint32_t near = bits_of(left) + 0x8000U;
-                target[t * term + i].bits = static_cast<uint16_t>(near >> 16);
-                left -= float_of(near & 0xffff0000U);
-            }
-        }
+    float all[2][kTileColumns];
+    store(all[0], x);
+    store(all[1], y);
+    bool held = true;
+    for (int i = 0; i < kTileWords; ++i) held = held && has_terms(all[i % 2][i / 2]);
+    if (held) {
+        for (int i = 0; i < kTileWords; ++i) split_element<Terms>(all[i % 2][i / 2], target + i, term);
         return;
     }
 #endif
