@@ -20,7 +20,7 @@ from tracea.flow.channel_groups import add_group_norm_gradients
 from tracea.flow.channel_planes import norm_of_planes
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
-from tracea.interface.normalizations import check_groups, positive_eps
+from tracea.interface.normalizations import check_channels, check_groups, positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import apart, compile_as_vectors, compile_as_views, dense_like, filled, vector
@@ -308,15 +308,7 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     given.check_floats()
     groups, eps = attributes
     x = _alike(given, "x")[1]
-    if x.rank < 2 or (groups and x.static_shape[1] % groups):
-        raise InvalidShape(
-            field="x",
-            got=x.shape,
-            expected=f"(n, c, ...), c a multiple of {groups} groups" if groups else "(n, c, ...)",
-            remedy="give the batch and channels"
-            if x.rank < 2
-            else "choose a number of groups that divides the channels",
-        )
+    check_channels(x, groups or 1)
     channels = x.static_shape[1]
     parameters = [given.optional(index) for index in (2, 3, 4)]
     for name, type_ in zip(given.names[2:], parameters, strict=True):

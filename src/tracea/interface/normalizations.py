@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "batch_norm",
     "batch_norm_training",
+    "check_channels",
     "check_groups",
     "compiled_softmax",
     "group_norm",
@@ -118,6 +119,22 @@ def check_groups(num_groups: Any) -> int:
     return whole_number("num_groups", num_groups, 1, remedy="num_groups=1, or another number that divides the channels")
 
 
+def check_channels(x: TensorType, groups: int = 1) -> None:
+    """Check that x is (n, c, ...), with as many channels in each group.
+
+    Raises: InvalidShape: it is not.
+    """
+    if x.rank < 2 or x.static_shape[1] % groups:
+        raise InvalidShape(
+            field="x",
+            got=x.shape,
+            expected="(n, c, ...)" if groups == 1 else f"(n, c, ...), c a multiple of {groups} groups",
+            remedy="give the batch and channels"
+            if x.rank < 2
+            else "choose a number of groups that divides the channels",
+        )
+
+
 def positive_eps(eps: Any) -> float:
     """Return what is added inside a root.
 
@@ -177,15 +194,7 @@ def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     given.check_floats()
     groups, eps = attributes
     x = given.type(0)
-    if x.rank < 2 or x.static_shape[1] % groups:
-        raise InvalidShape(
-            field="x",
-            got=x.shape,
-            expected=f"(n, c, ...), c a multiple of {groups} groups",
-            remedy="give the batch and channels"
-            if x.rank < 2
-            else "choose a number of groups that divides the channels",
-        )
+    check_channels(x, groups)
     parameters = _of_channels(given, 1, 2)
     y = _result(given, x)
     if has_narrow_groups(x, groups):
@@ -241,8 +250,7 @@ def _missed_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     given = Given.of(("x", "mean", "var", "weight", "bias"), arrays, out)
     given.check_floats()
     x = given.type(0)
-    if x.rank < 2:
-        raise InvalidShape(field="x", got=x.shape, expected="(n, c, ...)", remedy="give the batch and channels")
+    check_channels(x)
     _ = given.type(1), given.type(2)
     parameters = [_by_channel(type_, x.rank) for type_ in _of_channels(given, 1, 2, 3, 4)]
     y = _result(given, x)
