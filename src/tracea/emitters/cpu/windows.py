@@ -129,7 +129,7 @@ def image_arguments(printer: Printer, region: Region, *, extents: Sequence[Index
     )
 
 
-def _shape(printer: Printer, halo: Region, phases: tuple[int, int], step: int | str | None = None) -> str:
+def _shape(printer: Printer, halo: Region, phases: tuple[int, int], step: float | str | None = None) -> str:
     """Return a halo's shape; ``step`` elements are between pixels that overlap."""
     blocks, rows, columns, _ = (printer.text(size) for size in printer.buffer(halo).shape)
     overlap = "" if step is None else f", {step}"
