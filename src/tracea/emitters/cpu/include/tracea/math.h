@@ -2,7 +2,7 @@
 // AVX-512, AVX2, NEON and plain agree bit for bit except where an estimate instruction is named, and those of gelu where TRACEA_LOOK_UP (table.h) is the same.
 //
 // Largest error over all float32 inputs (every 101st bit pattern: tests/headers/ulp_sweep.cpp), in units in the last place, against double:
-//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 7.6 (3.0 from -5 on by table; -0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
+//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 19 (8 by table; -0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
 // (silu's deep tail multiplies a subnormal sigmoid, gelu_tanh's rounds its cubic: up to 190 units on results below that).
 // Double versions of log, sin and cos call the C library lane by lane; they are correct, not fast. The others are in math_double.h.
 #ifndef TRACEA_MATH_H
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "tracea/config.h"
-#include "tracea/gelu_table.h"
+#include "tracea/gelu_tail.h"
 #include "tracea/math_double.h"
 #include "tracea/polynomial.h"
 #include "tracea/unroll.h"
@@ -280,24 +280,14 @@ TRACEA_INLINE VecF gelu_far(VecF x) {
 }
 }  // namespace detail
 
-// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|). With tables a lane below 5 looks up its polynomial of that tail, in 0.6 of the time; where any is
-// further out, those lanes take the exponential, and the others do not, so that a lane's bits do not depend on its neighbours.
+// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|). Below the limit that tail takes half the time of an exponential; where any lane is further out,
+// those lanes take the exponential, and the others do not, so that a lane's bits do not depend on its neighbours.
 TRACEA_INLINE VecF gelu(VecF x) {
-#if TRACEA_LOOK_UP
     const VecF t = abs(x);
-    const VecF scale = broadcast<VecF>(detail::gelu_scale);
-    const VecF shifted = fma(t, scale, broadcast<VecF>(table_shift));
-    const VecF s = fnma(t, scale, sub(shifted, broadcast<VecF>(table_shift)));
-    VecF c[6];
-    look_up(detail::gelu_tails, shifted, c);
-    const VecF tail = fma(fma(fma(fma(fma(c[5], s, c[4]), s, c[3]), s, c[2]), s, c[1]), s, c[0]);
-    const VecF near = fnma(t, tail, max_second(zero<VecF>(), x));
+    const VecF near = fnma(t, detail::gelu_tail(t), max_second(zero<VecF>(), x));
     const auto far = less(broadcast<VecF>(detail::gelu_limit), t);
     if (TRACEA_UNLIKELY(any(far))) return select(far, detail::gelu_far(x), near);
     return near;
-#else
-    return detail::gelu_far(x);
-#endif
 }
 // x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which is 0.5 x (1 + tanh(...)) without its cancellation.
 template <class V>

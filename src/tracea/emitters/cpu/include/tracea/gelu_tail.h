@@ -1,17 +1,25 @@
-// Phi(-t), what GELU takes of its argument, for 0 <= t < 5: one polynomial of degree 5 for each of 32 segments.
+// Phi(-t), what GELU takes of its argument, for 0 <= t < gelu_limit: relative to its own size, however small that is.
 //
-// Segment n is about t = n / scale, and its polynomial one in n - scale t, between -1/2 and 1/2; the last one is centred at 31 and ends at 31.5. Minimax in
-// relative error (Remez in 40 digits, segment by segment), rounded to float: 9.8e-8 at most, in the last segment.
-#ifndef TRACEA_GELU_TABLE_H
-#define TRACEA_GELU_TABLE_H
+// By table, where lookups are one instruction (table.h): one polynomial of degree 5 for each of 32 segments. Segment n is about t = n / scale, and its
+// polynomial one in n - scale t, between -1/2 and 1/2; the last one is centred at 31 and ends at 31.5. Minimax in relative error (Remez in 40 digits, segment
+// by segment), rounded to float: 9.8e-8 at most, in the last segment.
+//
+// Elsewhere: the eighth power of one polynomial of degree 9. Phi(-t) falls by five orders of magnitude and its eighth root by a factor of four, so that nine
+// degrees do where the function itself asks for more than fourteen; in limit - t, where the large terms are positive and nothing cancels. 1.7e-7, its
+// coefficients rounded one after the other and the rest fitted anew each time; the power makes eight of the polynomial's own rounding errors.
+#ifndef TRACEA_GELU_TAIL_H
+#define TRACEA_GELU_TAIL_H
 
 #include "tracea/config.h"
+#include "tracea/polynomial.h"
 #include "tracea/table.h"
+#include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE
 
 namespace detail {
 
+#if TRACEA_LOOK_UP
 constexpr float gelu_scale = 0x1.933334p+2F;
 // Just below 5: scale is above 6.3, so that 5 scale is above 31.5 and would ask for row 32, which is the first.
 constexpr float gelu_limit = 0x1.3ffffep+2F;
@@ -51,6 +59,27 @@ inline constexpr Table32<6> gelu_tails = table_of_rows({
     {0x1.cf205p-22F, 0x1.77a12cp-22F, 0x1.256164p-23F, 0x1.24ef2cp-25F, 0x1.a458f2p-28F, 0x1.c0dbb4p-31F},
 });
 // clang-format on
+
+TRACEA_INLINE VecF gelu_tail(VecF t) {
+    const VecF scale = broadcast<VecF>(gelu_scale);
+    const VecF shifted = fma(t, scale, broadcast<VecF>(table_shift));
+    const VecF s = fnma(t, scale, sub(shifted, broadcast<VecF>(table_shift)));
+    VecF c[6];
+    look_up(gelu_tails, shifted, c);
+    return fma(fma(fma(fma(fma(c[5], s, c[4]), s, c[3]), s, c[2]), s, c[1]), s, c[0]);
+}
+#else
+constexpr float gelu_limit = 4.5F;
+
+TRACEA_INLINE VecF gelu_tail(VecF t) {
+    const VecF root = polynomial_halved(sub(broadcast<VecF>(gelu_limit), t), 0x1.a85a76p-3F, 0x1.f31304p-4F,
+                                        0x1.7efa62p-6F, -0x1.e5563cp-13F, -0x1.76b15ap-11F, -0x1.e5d5c2p-15F,
+                                        0x1.4d731ep-19F, 0x1.08b0a8p-18F, -0x1.826b2ap-22F, 0x1.307394p-29F);
+    const VecF square = mul(root, root);
+    const VecF fourth = mul(square, square);
+    return mul(fourth, fourth);
+}
+#endif
 
 }  // namespace detail
 
