@@ -310,21 +310,32 @@ struct GemmTile {
             }
         }
 
+        // All of C is read before the first is written: its rows are often whole pages apart, and what is read from the same place of a page as a store
+        // that has not reached the cache waits for it.
         const auto write = [&](auto add_old) TRACEA_LAMBDA {
-            T* row = c;
-            unroll<MR>([&](auto i) TRACEA_LAMBDA {
-                if (Full || i < rows_valid) {
+            if constexpr (add_old) {
+                unroll<MR>([&](auto i) TRACEA_LAMBDA {
+                    if (!Full && i >= rows_valid) return;
                     unroll<NV>([&](auto j) TRACEA_LAMBDA {
-                        T* p = row + j * V::lanes;
+                        const T* p = c + i * c_stride + j * V::lanes;
                         if constexpr (Full) {
-                            store(p, add_old ? add(acc[i][j], load<V>(p)) : acc[i][j]);
+                            acc[i][j] = add(acc[i][j], load<V>(p));
                         } else {
-                            store_masked(p, add_old ? add(acc[i][j], load_masked<V>(p, valid[j])) : acc[i][j],
-                                         valid[j]);
+                            acc[i][j] = add(acc[i][j], load_masked<V>(p, valid[j]));
                         }
                     });
-                    row += c_stride;
-                }
+                });
+            }
+            unroll<MR>([&](auto i) TRACEA_LAMBDA {
+                if (!Full && i >= rows_valid) return;
+                unroll<NV>([&](auto j) TRACEA_LAMBDA {
+                    T* p = c + i * c_stride + j * V::lanes;
+                    if constexpr (Full) {
+                        store(p, acc[i][j]);
+                    } else {
+                        store_masked(p, acc[i][j], valid[j]);
+                    }
+                });
             });
         };
         if (accumulate) {
