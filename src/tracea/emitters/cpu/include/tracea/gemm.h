@@ -232,13 +232,21 @@ struct GemmTile {
                 for (int64_t lines = rows_valid * row_lines; lines > 0 && remaining >= Unroll;
                      --lines, remaining -= Unroll) {
                     prefetch_l1_write(line);
-                    if constexpr (Prefetch::beside) prefetch_l2(upcoming.beside);
                     ++column;
                     const bool wrap = column == row_lines;
                     line += wrap ? c_stride - (row_lines - 1) * line_elements : line_elements;
-                    if constexpr (Prefetch::beside)
-                        upcoming.beside +=
-                            wrap ? upcoming.beside_stride - (row_lines - 1) * line_elements : line_elements;
+                    column = wrap ? 0 : column;
+                    steps();
+                }
+            }
+            // After those of C, not beside them: sixteen requests at once took 1.5 % of a product of 512x3072x768.
+            if constexpr (Prefetch::beside) {
+                int64_t column = 0;
+                for (int64_t l = rows_valid * row_lines; l > 0 && remaining >= Unroll; --l, remaining -= Unroll) {
+                    prefetch_l2(upcoming.beside);
+                    ++column;
+                    const bool wrap = column == row_lines;
+                    upcoming.beside += wrap ? upcoming.beside_stride - (row_lines - 1) * line_elements : line_elements;
                     column = wrap ? 0 : column;
                     steps();
                 }
