@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = pytest.StashKey[Path]()
-# Of a test of many kinds that compiles for each, a run draws a third (tests/drawn.py), and a third of the tests that
-# are marked ``costly``. What guards the kernels themselves, their text, proofs, fences and gates, is run whole, and so
-# is what is marked ``whole``: refusals cost nothing.
-COMPILING = ("flow", "interface")
+# Where tests compile, a run draws one in four (tests/drawn.py): of the kinds of each test of many, and of the other tests
+# of a file; and so of all tests that are marked ``costly``. What guards the kernels themselves, their text, proofs,
+# fences and gates, is run whole, and so is what is marked ``whole``: refusals cost nothing.
+COMPILING = ("bench", "flow", "interface")
 MANY = 4
 
 # Generated examples are checked for what they compute; how long one takes belongs to the machine.
@@ -75,22 +75,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "golden" in getattr(item, "fixturenames", ()):
             item.add_marker("golden")
-    for items_of_test in _kinds_of_each_test(items):
-        leave_to_nightly(items_of_test)
+    if len({item.path for item in items}) == 1:
+        return  # whoever names one file wants all of it
+    for alike in _tests_that_compile(items):
+        leave_to_nightly(alike)
     costly = [item for item in items if item.get_closest_marker("costly") and not item.get_closest_marker("slow")]
     if len(costly) >= MANY:
         leave_to_nightly(costly)
 
 
-def _kinds_of_each_test(items: list[pytest.Item]) -> list[list[pytest.Item]]:
-    """Return the items of each test of many kinds in the folders whose tests compile."""
+def _tests_that_compile(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    """Return, in the folders whose tests compile, the items of each test of many kinds, and the others of each file."""
     tests: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        marked = any(item.get_closest_marker(mark) for mark in ("slow", "whole"))
-        if folder in COMPILING and hasattr(item, "callspec") and not marked:
+        marked = any(item.get_closest_marker(mark) for mark in ("slow", "whole", "costly"))
+        if folder in COMPILING and not marked:
             tests[item.path, getattr(item, "originalname", item.name)].append(item)
-    return [kinds for kinds in tests.values() if len(kinds) >= MANY]
+    many = [kinds for kinds in tests.values() if len(kinds) >= MANY]
+    others: dict[Path, list[pytest.Item]] = defaultdict(list)
+    for (path, _), kinds in tests.items():
+        if len(kinds) < MANY:
+            others[path] += kinds
+    return many + [each for each in others.values() if len(each) >= MANY]
 
 
 @pytest.fixture(scope="session")

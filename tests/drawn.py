@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+OF = 4
+
 
 def drawn(count: int, values: Iterable[Any], *, of: str) -> list[Any]:
     """Return all values, those that this run's seed does not draw marked slow.
@@ -25,8 +27,8 @@ def drawn(count: int, values: Iterable[Any], *, of: str) -> list[Any]:
 
 
 def leave_to_nightly(kinds: Sequence[pytest.Item]) -> None:
-    """Mark the items slow that this run's seed does not draw: it draws a third."""
-    chosen = _chosen(-(-len(kinds) // 3), len(kinds), kinds[0].nodeid.partition("[")[0])
+    """Mark the items slow that this run's seed does not draw: it draws one of ``OF``."""
+    chosen = _chosen(-(-len(kinds) // OF), len(kinds), kinds[0].nodeid.partition("[")[0])
     for index, item in enumerate(kinds):
         if index not in chosen:
             item.add_marker(pytest.mark.slow)

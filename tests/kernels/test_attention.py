@@ -36,6 +36,7 @@ CASES = {case.name: case for case in attention_cases()}
 HOST = host_isas()[0]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["attention_causal", "attention_causal_window", "attention_far_window"])
 def test_attention_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:

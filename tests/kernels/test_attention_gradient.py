@@ -43,6 +43,7 @@ def with_results(op: AttentionGradientOp, inputs: list[np.ndarray]) -> list[np.n
     return [inputs[0], np.asarray(y).astype(op.y.dtype.numpy), *inputs[2:]]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["gradient_causal", "gradient_causal_window", "gradient_dense"])
 def test_gradients_built_once_serve_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:

@@ -93,6 +93,7 @@ def test_random_depthwise_convolutions_match_float64(variant: str, isa: str, rng
             check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["conv_last", "conv_planar_blocks", "conv_groups", "conv_f64", "conv_dilated"])
 def test_convolution_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:

@@ -51,6 +51,7 @@ def test_random_convolutions_match_float64(variant: str, isa: str, rng: np.rando
             check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["dot_last", "dot_rows", "dot_groups", "dot_dilated", "dot_f64", "dot_bf16"])
 def test_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:

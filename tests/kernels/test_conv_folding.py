@@ -89,6 +89,7 @@ def test_a_folded_kernel_refuses_other_rows(op: Conv2dOp) -> None:
         arguments(built(pointwise(512, (7, 7), 2048)), op)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("last", [True, False])
 @pytest.mark.parametrize("size", [(7, 7), (3, 5), (8, 8), (2, 9), (13, 13), (19, 19)])
 def test_folded_convolutions_compute_what_they_say(size: tuple[int, int], last: bool, rng: np.random.Generator) -> None:

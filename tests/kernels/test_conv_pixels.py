@@ -64,6 +64,7 @@ def test_random_convolutions_match_float64(variant: str, isa: str, rng: np.rando
             check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["pixels_long_rows", "pixels_groups", "pixels_dilated", "pixels_f64", "pixels_bf16"])
 def test_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:

@@ -45,6 +45,7 @@ def conv(rng: np.random.Generator, dtype: DType) -> Op:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("draw", [gemm, low_rank, conv])

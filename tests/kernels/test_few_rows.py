@@ -119,6 +119,7 @@ def test_default_schedules_of_few_rows_are_proved(rows: int, n: int, k: int) -> 
         prove(DIRECT.build(op, DIRECT.default_schedule(op, target), target))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("variant", ["gemm.direct", "gemm.dot"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_products_of_few_rows(variant: str, threads: int, rng: np.random.Generator) -> None:

@@ -75,6 +75,7 @@ def test_the_kernel_takes_the_operands_in_the_ops_order() -> None:
     assert kernel.name.startswith("tracea_gemm_stream_turned_")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("isa", one_of_the_isas("turned products"))
 @pytest.mark.parametrize("name", ["stream_turned", "stream_split_turned", "direct_turned"])
 def test_bits_do_not_depend_on_the_threads(name: str, isa: str, rng: np.random.Generator) -> None:

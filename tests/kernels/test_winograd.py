@@ -36,6 +36,7 @@ CASES = {case.name: case for case in winograd_cases()}
 BY_NORM = {"channels_last": True, "accuracy": Accuracy.NORMWISE}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize(
     "name",
@@ -257,6 +258,7 @@ def test_accuracy_by_element_is_no_contract_for_it(rng: np.random.Generator) -> 
     assert "edges" in refused
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("m", "taps", "channels"),
     [(2, 3, 1), (2, 3, 3), (2, 3, 64), (4, 3, 1), (4, 3, 64), (4, 3, 256), (2, 5, 1), (2, 5, 64)],
