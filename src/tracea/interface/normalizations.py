@@ -15,9 +15,10 @@ from tracea.doctor import host
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.channel_groups import add_group_norm, has_narrow_groups
 from tracea.flow.compile import compile_graph, compile_op, for_threads
-from tracea.flow.reduction import add_statistics
+from tracea.flow.reduction import add_reduction, add_statistics, wide_type
+from tracea.flow.sections import Part, Section, Temporary, compile_sections
 from tracea.interface.operands import Given, number
-from tracea.interface.reductions import axis_of, compiled_reduction
+from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, dense_like, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.kernels.registry import candidates
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _NAMES: Final = ("x", "weight", "bias")
+_FEW_PIXELS: Final = 8
 
 
 def log_softmax(x: Any, dim: int = -1, *, out: Any = None) -> Any:
@@ -86,20 +88,56 @@ def batch_norm_training(
 
     Raises: as :func:`batch_norm`; InvalidShape: a channel has no element.
     """
-    center, spread = (_dispatch_of_channels()(x, None, kind) for kind in ("mean", "var"))
-    if center.itemsize > 2:  # of 16 bits, they are rounded
-        return batch_norm(x, center, spread, weight, bias, eps=eps, out=out), center, spread
-    return _dispatch_own_batch_norm()(x, weight, bias, out, positive_eps(eps)), center, spread
+    center = _dispatch_mean()(x, None)
+    spread = _dispatch_spread()(x, center, None)
+    y = batch_norm(x, center, spread, weight, bias, eps=eps, out=out)
+    if x.itemsize == center.itemsize:
+        return y, center, spread
+    return y, *(_dispatch_rounded()(statistic, x, None) for statistic in (center, spread))
 
 
 @cache
-def _dispatch_of_channels() -> Any:
-    return dispatcher(1, _missed_of_channels)
+def _dispatch_mean() -> Any:
+    return dispatcher(1, _missed_mean)
 
 
-def _missed_of_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    axes = _all_but_channels(Given.of(("x",), arrays, out).type(0))
-    return compiled_reduction(arrays, out, (attributes[0], 0.0, False, *axes), threads)
+def _missed_mean(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x",), arrays, out)
+    given.check_floats()
+    return _mean_of_channels(given, Input(0), threads)
+
+
+@cache
+def _dispatch_spread() -> Any:
+    return dispatcher(2, _missed_spread)
+
+
+def _missed_spread(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    away = Input(0) - Input(1)
+    return _mean_of_channels(Given.of(("x", "mean"), arrays, out), away * away, threads)
+
+
+def _mean_of_channels(given: Given, term: Expr, threads: int) -> Program:
+    """Return the program of the means of ``term`` over all but the channels of x, in a type that loses nothing."""
+    x, graph = given.type(0), Graph()
+    axes, ends = _all_but_channels(x), (x.shape[1], *(1,) * (x.rank - 2))
+    sources = [graph.add_input(type_) for type_ in _given_types(given)]
+    nodes = [sources[0], *(graph.add_view(ViewKind.RESHAPE, node, shape=ends) for node in sources[1:])]
+    one = TensorType(x.shape[1:2], wide_type(x.dtype))
+    graph.set_outputs(add_reduction(graph, ReduceKind.MEAN, nodes, axes, prologue=term, out=one, threads=threads))
+    return compile_graph(graph, threads=threads, name="statistics").program
+
+
+@cache
+def _dispatch_rounded() -> Any:
+    return dispatcher(2, _missed_rounded)
+
+
+def _missed_rounded(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("statistic", "x"), arrays, out)
+    of, like = given.type(0), TensorType(given.type(0).shape, given.type(1).dtype)
+    op = PointwiseOp(expr=Input(0), inputs=(of,), out_dtype=like.dtype)
+    return compile_as_views(op, inputs=_given_types(given), output=like, threads=threads, order=(0,))
 
 
 def _all_but_channels(x: TensorType) -> tuple[int, ...]:
@@ -213,21 +251,6 @@ def _by_channels(given: Given, groups: int, eps: float, y: TensorType, threads: 
     return compile_graph(graph, threads=threads, name="groups").program
 
 
-@cache
-def _dispatch_own_batch_norm() -> Any:
-    return dispatcher(3, _missed_own_batch_norm)
-
-
-def _missed_own_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(_NAMES, arrays, out)
-    given.check_floats()
-    x = given.type(0)
-    parameters = [_by_channel(type_, x.rank) for type_ in _of_channels(given, 1, 2)]
-    y = _result(given, x)
-    op = _normalized(given, [x, *parameters, y], _all_but_channels(x), attributes[0])
-    return _of_slabs(op, given, y, threads)
-
-
 def _normalized(given: Given, types: Sequence[TensorType], axes: tuple[int, ...], eps: float) -> StatisticsOp:
     """Return the op that scales x, the first type, by its own statistics over ``axes``; the last is the result's."""
     count = len(types) - 1
@@ -254,19 +277,40 @@ def _missed_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     _ = given.type(1), given.type(2)
     parameters = [_by_channel(type_, x.rank) for type_ in _of_channels(given, 1, 2, 3, 4)]
     y = _result(given, x)
-    value = (Input(0) - Input(1)) * _inverse_root(Input(2), attributes[0])
-    expr = _scaled(given, value, 3)
+    sources = range(1 + len(parameters))
+    first, operands = list[Section](), [Part(0), Part(1), Temporary(0), *map(Part, sources[3:])]
+    root = TensorType(given.type(2).shape, wide_type(x.dtype, given.type(2).dtype))
+    if x.elements >= _FEW_PIXELS * x.static_shape[1]:  # a root and a division for each element take longer than memory
+        spread = PointwiseOp(
+            expr=_inverse_root(Input(0), attributes[0]), inputs=(given.type(2),), out_dtype=root.dtype, out=root
+        )
+        first = [Section(op=spread, operands=(Part(2),), temporary=0)]
+        parameters[1] = _by_channel(root, x.rank)
+        scale: Expr = Input(2)
+    else:
+        operands, scale = list(map(Part, sources)), _inverse_root(Input(2), attributes[0])
+    expr = _scaled(given, (Input(0) - Input(1)) * scale, 3)
     # In the order in which the image lies: long rows for both orders.
     order = sorted(range(x.rank), key=lambda axis: -y.strides[axis])
     types = [type_.permuted(tuple(order)) for type_ in (x, *parameters, y)]
     op = PointwiseOp(expr=expr, inputs=tuple(types[:-1]), out_dtype=y.dtype, out=types[-1])
-    return _one_section(op, given, y, threads)
+    return compile_sections(
+        [*first, Section(op=op, operands=tuple(operands))],
+        inputs=_given_types(given),
+        output=y,
+        temporaries=(root,) if first else (),
+        threads=threads,
+        name="batch_norm",
+    )
 
 
-def _one_section(op: StatisticsOp | PointwiseOp, given: Given, y: TensorType, threads: int) -> Program:
+def _given_types(given: Given) -> list[TensorType]:
+    return [type_ for type_ in map(given.optional, range(len(given.names))) if type_ is not None]
+
+
+def _one_section(op: StatisticsOp, given: Given, y: TensorType, threads: int) -> Program:
     """Return the program of an op on views of what was given, and of the result."""
-    inputs = [type_ for type_ in map(given.optional, range(len(given.names))) if type_ is not None]
-    return compile_as_views(op, inputs=inputs, output=y, threads=threads)
+    return compile_as_views(op, inputs=_given_types(given), output=y, threads=threads)
 
 
 def _of_slabs(op: StatisticsOp, given: Given, y: TensorType, threads: int) -> Program:
@@ -274,7 +318,7 @@ def _of_slabs(op: StatisticsOp, given: Given, y: TensorType, threads: int) -> Pr
     if op.infer().elements == 0 or candidates(op, for_threads(host(), threads)):
         return _one_section(op, given, y, threads)
     graph = Graph()
-    sources = [graph.add_input(type_) for type_ in map(given.optional, range(len(given.names))) if type_ is not None]
+    sources = [graph.add_input(type_) for type_ in _given_types(given)]
     views = [
         node if node.type.shape == type_.shape else graph.add_view(ViewKind.RESHAPE, node, shape=type_.shape)
         for node, type_ in zip(sources, op.x, strict=True)
