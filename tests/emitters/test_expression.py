@@ -9,6 +9,7 @@ import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.native import run_isas
 
+from tracea.core.activation_slope import backward_of
 from tracea.core.dtype import DType
 from tracea.core.expr import (
     MAX_DEPTH,
@@ -96,6 +97,8 @@ def test_equal_subexpressions_are_computed_once() -> None:
 def test_known_chains_become_one_routine() -> None:
     value, printed = lines(activation("gelu").substitute({0: Input(0) + Input(1)}))
     assert printed == ["const auto t0 = add(x0, x1);", "const auto t1 = gelu(t0);"]
+    _, printed = lines(backward_of("gelu"))
+    assert printed == ["const auto t0 = gelu_slope(x1);", "const auto t1 = mul(x0, t0);"]
     assert value == "t1"
 
 

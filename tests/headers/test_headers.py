@@ -36,7 +36,7 @@ ULP_LIMITS = {
     "tanh": 2.5,
     "erf": 2.5,
     "sigmoid": 2.4,
-    "gelu": 20.0,
+    "gelu": 22.0,
     "silu": 60.0,
     "gelu_tanh": 200.0,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from tests.drawn import drawn
@@ -85,6 +86,57 @@ def test_a_batch_norm_of_half_floats_scales_by_statistics_that_half_floats_canno
     expected = functional.batch_norm(*wide(x, None, None, w, b), training=True, eps=1e-12)
     assert float((found.double() - expected).abs().max()) < 1e-2
     assert bool(var.isinf().all() if scale > 1 else (var == 0).all())  # rounded to half floats only after use
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("last", [False, True])
+def test_channels_with_little_spread_lose_no_digits(rng, last):
+    x = images(rng, 4, 6, 33, 35, last=last)
+    x[:, 0], x[:, 1] = 333.3, 33333.3
+    x[:, 2] = 1e4 + 1e-2 * x[:, 2]
+    x[0, 3, 0, 0], x[1, 4, 2, 2] = math.inf, math.inf  # sums are about the first element
+    y, mean, var = tracea.ops.batch_norm_training(x)
+    spread, center = torch.var_mean(x.double(), (0, 2, 3), correction=0)
+    expected = (x.double() - center[:, None, None]) / torch.sqrt(spread + 1e-5)[:, None, None]
+    good = [0, 1, 2, 5]
+    assert torch.equal(y[:, :2], torch.zeros_like(y[:, :2]))
+    assert torch.equal(var[:2], torch.zeros(2))
+    torch.testing.assert_close(y[:, good].double(), expected[:, good], rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(mean[good].double(), center[good], rtol=1e-7, atol=1e-6)
+    torch.testing.assert_close(var[good].double(), spread[good], rtol=1e-5, atol=0)
+    assert mean[3:5].tolist() == [math.inf, math.inf]
+    assert torch.isnan(var[3:5]).all()
+    assert torch.isnan(y[:, 3:5]).all()
+
+
+class Exported:
+    """An array that is known by DLPack alone."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **how):
+        return self._array.__dlpack__(**how)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_statistics_of_an_exported_array(rng, dtype):
+    x = rng.standard_normal((4, 8, 5, 5)).astype(dtype)
+    for found, expected in zip(
+        tracea.ops.batch_norm_training(Exported(x)), tracea.ops.batch_norm_training(x), strict=True
+    ):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("pixels", [7, 8])
+def test_a_wide_parameter_widens_the_root(pixels):
+    x, spread = torch.ones(1, 2, pixels), torch.zeros(2)
+    found = tracea.ops.batch_norm(x, torch.zeros(2, dtype=torch.float64), spread, eps=1e-60)
+    assert torch.equal(found, torch.full_like(x, 1e30))
 
 
 def test_log_softmax_along_any_axis_with_extreme_scores(rng):

@@ -44,7 +44,7 @@ def emit(
     target
         host, an architecture such as avx512, neon or sm_90a, or a product such as zen4 or h200 (tracea targets ls).
     variant
-        The variant; by default the one that would run.
+        The variant; by default the one of ours that would run, if not the library's.
     schedule
         key=value,... ; by default the one that would run.
     threads

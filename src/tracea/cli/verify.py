@@ -46,7 +46,7 @@ def verify(
     target
         host, a GPU architecture such as sm_90a, or a product such as h200 (tracea targets ls).
     variant
-        The variant; by default the one that would run.
+        The variant; by default the one of ours that would run, if not the library's.
     schedule
         key=value,... ; by default the one that would run.
     threads

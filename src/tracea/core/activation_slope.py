@@ -6,7 +6,7 @@ from tracea.core.activation import ACTIVATIONS
 from tracea.core.derivative import derivative
 from tracea.core.expr import Constant, Expr, Input, Select, activation, exp, maximum, select, sigmoid, tanh
 
-__all__ = ["backward_of"]
+__all__ = ["backward_of", "slope_of"]
 
 _X = Input(0)
 
@@ -47,10 +47,18 @@ def backward_of(name: str) -> Expr:
     Raises:
         InvalidOp: the name is not known; the error lists those that are.
     """
+    return _times(slope_of(name).substitute({0: Input(1)}))
+
+
+def slope_of(name: str) -> Expr:
+    """Return the slope of an activation over ``Input(0)``.
+
+    Raises:
+        InvalidOp: the name is not known; the error lists those that are.
+    """
     value = activation(name)
     slope = _SLOPES.get(name)
-    slope = derivative(value, 0).simplify() if slope is None else slope
-    return _times(slope.substitute({0: Input(1)}))
+    return derivative(value, 0).simplify() if slope is None else slope
 
 
 def _times(slope: Expr) -> Expr:

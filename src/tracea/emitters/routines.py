@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tracea.core.activation_slope import slope_of
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, activation
 
 __all__ = ["BINARY", "UNARY", "find_routine"]
@@ -42,7 +43,10 @@ BINARY: Final[Mapping[BinaryFunction, str]] = {
     BinaryFunction.NE: "not_equal({0}, {1})",
 }
 # Chains that math.h has one routine for, more exact and faster than the chain: gelu by erfc keeps its negative tail.
-_IDIOMS: Final = tuple((activation(name), name) for name in ("gelu", "gelu_tanh", "silu", "relu"))
+_IDIOMS: Final = (
+    *((activation(name), name) for name in ("gelu", "gelu_tanh", "silu", "relu")),
+    (slope_of("gelu"), "gelu_slope"),
+)
 
 
 def find_routine(expr: Expr) -> tuple[str, Expr] | None:

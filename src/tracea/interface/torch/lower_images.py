@@ -9,6 +9,7 @@ from tracea.core.expr import Constant, Expr, Input, Unary, UnaryFunction
 from tracea.core.op import Conv2dOp, Epilogue, JoinOp, ReduceKind
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import static
+from tracea.flow.reduction import wide_type
 from tracea.flow.transposed import Phase
 
 if TYPE_CHECKING:
@@ -280,10 +281,11 @@ def normalized(
     if weight is not None:
         operands.append(weight)
         factor = factor * Input(1)
-    scale = low.graph.add_pointwise(factor, *operands, name=low.label("scale"))
+    wide = wide_type(variance.type.dtype)
+    scale = low.graph.add_pointwise(factor, *operands, out_dtype=wide, name=low.label("scale"))
     shift: Expr = -(Input(0) * Input(1)) if bias is None else Input(2) - Input(0) * Input(1)
     terms = (mean, scale) if bias is None else (mean, scale, bias)
-    moved = low.graph.add_pointwise(shift, *terms, name=low.label("shift"))
+    moved = low.graph.add_pointwise(shift, *terms, out_dtype=wide, name=low.label("shift"))
     trailing = (1,) * (x.type.rank - 2)
     rows = (low.reshape(row, (*row.type.shape, *trailing)) for row in (scale, moved))
     return low.pointwise(Input(0) * Input(1) + Input(2), x, *rows)

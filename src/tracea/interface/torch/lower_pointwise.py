@@ -24,6 +24,7 @@ from tracea.core.expr import (
     tanh,
 )
 from tracea.core.graph import Node
+from tracea.flow.reduction import wide_type
 from tracea.interface.torch import lower_images as images
 from tracea.interface.torch.operand_types import NARROW, common_type, read_as, rounded
 
@@ -325,13 +326,13 @@ def batch_norm(
         return batch_norm_of_training(low)
     if low.images.pixels(x, of_planes=True) is not None:
         return images.normalized(low, x, (mean, variance), weight, bias, float(eps))
-    expr = (X - Y) * Unary(UnaryFunction.RSQRT, Z + float(eps))
-    operands = [mean, variance]
-    for parameter, is_factor in ((weight, True), (bias, False)):
-        if parameter is not None:
-            operands.append(parameter)
-            term = Input(len(operands))
-            expr = expr * term if is_factor else expr + term
+    factor: Expr = Unary(UnaryFunction.RSQRT, X + float(eps))
+    factors = [variance] if weight is None else [variance, weight]
+    factor = factor if weight is None else factor * Y
+    wide = wide_type(variance.type.dtype)
+    scale = low.graph.add_pointwise(factor, *factors, out_dtype=wide, name=low.label("scale"))
+    operands = [mean, scale] if bias is None else [mean, scale, bias]
+    expr = (X - Y) * Z if bias is None else (X - Y) * Z + Input(3)
     trailing = (1,) * (x.type.rank - 2)
     return low.pointwise(expr, x, *(low.reshape(row, (*row.type.shape, *trailing)) for row in operands))
 

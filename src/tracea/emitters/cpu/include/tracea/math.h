@@ -2,7 +2,7 @@
 // AVX-512, AVX2, NEON and plain agree bit for bit except where an estimate instruction is named, and those of gelu where TRACEA_LOOK_UP (table.h) is the same.
 //
 // Largest error over all float32 inputs (every 101st bit pattern: tests/headers/ulp_sweep.cpp), in units in the last place, against double:
-//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 19 (8 by table; -0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
+//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 22 (8 by table; 0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
 // (silu's deep tail multiplies a subnormal sigmoid, gelu_tanh's rounds its cubic: up to 190 units on results below that).
 // Double versions of log, sin and cos call the C library lane by lane; they are correct, not fast. The others are in math_double.h.
 #ifndef TRACEA_MATH_H
@@ -248,7 +248,7 @@ TRACEA_INLINE VecF erf(VecF x) {
 }
 namespace detail {
 // x Phi(x) by an exponential, which has the relative accuracy of its tail wherever it is not subnormal: exp(-x^2 / 2) times a quotient of polynomials, so
-// that nothing cancels; both have positive terms only. Minus infinity gives NaN, as torch. Below -12.8, where the result is smaller than 1.1e-36, it is -0:
+// that nothing cancels; both have positive terms only. Minus infinity gives NaN, as torch. Below -12.8, where the result is smaller than 1.1e-36, it is 0:
 // subnormal intermediates would cost fifteen times the rest; above 12.8, infinity among it, the tail is that of 0, times 0.
 TRACEA_INLINE VecF gelu_far(VecF x) {
     const VecF most = broadcast<VecF>(12.8F);
@@ -288,6 +288,15 @@ TRACEA_INLINE VecF gelu(VecF x) {
     const auto far = less(broadcast<VecF>(detail::gelu_limit), t);
     if (TRACEA_UNLIKELY(any(far))) return select(far, detail::gelu_far(x), near);
     return near;
+}
+// Phi(x) + x phi(x), the slope of gelu, with the same tail: near its one zero at -0.75 as exact as these two are. An infinity gives NaN, as torch.
+TRACEA_INLINE VecF gelu_slope(VecF x) {
+    const VecF t = abs(x);
+    const VecF density = mul(exp(mul(mul(x, x), broadcast<VecF>(-0.5F))), broadcast<VecF>(0x1.988454p-2F));
+    VecF tail = detail::gelu_tail(t);
+    const auto far = less(broadcast<VecF>(detail::gelu_limit), t);
+    if (TRACEA_UNLIKELY(any(far))) tail = select(far, div(detail::gelu_far(neg(t)), neg(t)), tail);
+    return fma(x, density, select(less(x, zero<VecF>()), tail, sub(broadcast<VecF>(1.0F), tail)));
 }
 // x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which is 0.5 x (1 + tanh(...)) without its cancellation.
 template <class V>

@@ -104,17 +104,29 @@ TRACEA_INLINE VecD erf(VecD x) {
     return select(less(z, broadcast<VecD>(1.0)), near, far);
 }
 
-// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|), whose tail keeps its relative accuracy: what the square rounds is carried along. Minus infinity
-// gives NaN, as torch; above 40, infinity among it, the tail is that of 0, times 0.
-TRACEA_INLINE VecD gelu(VecD x) {
-    const VecD m = select(not_greater(x, broadcast<VecD>(40.0)), abs(x), zero<VecD>());
+namespace detail {
+// Phi(-m) for m >= 0, relative to its own size: what the square rounds is carried along. What is beyond 40 is taken for 40.
+TRACEA_INLINE VecD gelu_tail(VecD m) {
     const VecD limited = min_second(broadcast<VecD>(40.0), m);
     const VecD square = mul(limited, limited);
     const VecD half = broadcast<VecD>(0.5);
     const VecD rounded = mul(fnma(limited, limited, square), half);
-    const VecD ratio = mul(detail::erfcx(mul(limited, broadcast<VecD>(0x1.6a09e667f3bcdp-1))), half);
-    const VecD tail = detail::exp_times(mul(square, neg(half)), rounded, ratio);
-    return fnma(m, tail, max_second(zero<VecD>(), x));
+    const VecD ratio = mul(erfcx(mul(limited, broadcast<VecD>(0x1.6a09e667f3bcdp-1))), half);
+    return exp_times(mul(square, neg(half)), rounded, ratio);
+}
+}  // namespace detail
+
+// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|), whose tail keeps its relative accuracy. Minus infinity gives NaN, as torch; above 40, infinity
+// among it, the tail is that of 0, times 0.
+TRACEA_INLINE VecD gelu(VecD x) {
+    const VecD m = select(not_greater(x, broadcast<VecD>(40.0)), abs(x), zero<VecD>());
+    return fnma(m, detail::gelu_tail(m), max_second(zero<VecD>(), x));
+}
+// Phi(x) + x phi(x), the slope of gelu. An infinity gives NaN, as torch.
+TRACEA_INLINE VecD gelu_slope(VecD x) {
+    const VecD density = mul(exp(mul(mul(x, x), broadcast<VecD>(-0.5))), broadcast<VecD>(0x1.9884533d43651p-2));
+    const VecD tail = detail::gelu_tail(abs(x));
+    return fma(x, density, select(less(x, zero<VecD>()), tail, sub(broadcast<VecD>(1.0), tail)));
 }
 
 TRACEA_END_NAMESPACE

@@ -54,6 +54,10 @@ TRACEA_DEVICE float select(bool condition, float if_true, float if_false) { retu
 
 // x·Φ(x), by erfc, which keeps the relative accuracy of the negative tail.
 TRACEA_DEVICE float gelu(float x) { return 0.5F * x * ::erfcf(-0.70710678118654752F * x); }
+// Φ(x) + x·φ(x), the slope of gelu.
+TRACEA_DEVICE float gelu_slope(float x) {
+    return 0.5F * ::erfcf(-0.70710678118654752F * x) + x * (0.39894228040143268F * ::expf(-0.5F * x * x));
+}
 TRACEA_DEVICE float silu(float x) { return x / (1.0F + ::expf(-x)); }
 TRACEA_DEVICE float relu(float x) { return x < 0.0F ? 0.0F : x; }
 // 0.5·x·(1 + tanh(u)) = x·sigmoid(2u) with u = sqrt(2/π)·(x + 0.044715·x³).
