@@ -292,7 +292,7 @@ TRACEA_INLINE VecF gelu(VecF x) {
 // Phi(x) + x phi(x), the slope of gelu, with the same tail: near its one zero at -0.75 as exact as these two are. An infinity gives NaN, as torch.
 TRACEA_INLINE VecF gelu_slope(VecF x) {
     const VecF t = abs(x);
-    const VecF density = mul(exp(mul(mul(x, x), broadcast<VecF>(-0.5F))), broadcast<VecF>(0x1.988454p-2F));
+    const VecF density = mul(exp_or_zero(mul(mul(x, x), broadcast<VecF>(-0.5F))), broadcast<VecF>(0x1.988454p-2F));
     VecF tail = detail::gelu_tail(t);
     const auto far = less(broadcast<VecF>(detail::gelu_limit), t);
     if (TRACEA_UNLIKELY(any(far))) tail = select(far, div(detail::gelu_far(neg(t)), neg(t)), tail);

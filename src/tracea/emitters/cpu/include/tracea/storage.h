@@ -7,6 +7,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 #include "tracea/config.h"
 
@@ -33,6 +36,9 @@ TRACEA_INLINE float float_of(uint32_t u) {
 TRACEA_INLINE float to_float(float x) { return x; }
 TRACEA_INLINE double to_float(double x) { return x; }
 TRACEA_INLINE float to_float(bf16 x) { return float_of(static_cast<uint32_t>(x.bits) << 16); }
+#if defined(__F16C__)
+TRACEA_INLINE float to_float(f16 x) { return _cvtsh_ss(x.bits); }
+#else
 TRACEA_INLINE float to_float(f16 x) {
     const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000U) << 16;
     const uint32_t magnitude = x.bits & 0x7fffU;
@@ -43,6 +49,7 @@ TRACEA_INLINE float to_float(f16 x) {
     if (magnitude < 0x400U) return float_of(sign | bits_of(static_cast<float>(magnitude) * 0x1p-24F));
     return float_of(sign | ((magnitude << 13) + 0x38000000U));
 }
+#endif
 
 // The arithmetic type of a storage type.
 template <class Storage>
@@ -72,6 +79,12 @@ TRACEA_INLINE bf16 from_float<bf16>(float x) {
     if ((u & 0x7fffffffU) > 0x7f800000U) return bf16{static_cast<uint16_t>((u >> 16) | 0x40U)};
     return bf16{static_cast<uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16)};
 }
+#if defined(__F16C__)
+template <>
+TRACEA_INLINE f16 from_float<f16>(float x) {
+    return f16{_cvtss_sh(x, 0)};  // to nearest, whatever the mode
+}
+#else
 template <>
 TRACEA_INLINE f16 from_float<f16>(float x) {
     const uint32_t u = bits_of(x);
@@ -87,6 +100,7 @@ TRACEA_INLINE f16 from_float<f16>(float x) {
     const uint32_t rounded = magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U);
     return f16{static_cast<uint16_t>(sign | (rounded >> 13))};
 }
+#endif
 
 TRACEA_END_NAMESPACE
 
