@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import tracea
+from tracea.interface.torch.module import OptimizedModule
 
 
 class Line(nn.Module):
@@ -99,6 +100,28 @@ def test_images_lie_as_those_of_torch_and_apart(last: str, seed: int) -> None:
             for other, (found, value) in enumerate(zip(results, wanted, strict=True)):
                 if other != index:
                     torch.testing.assert_close(found, value)
+
+
+def test_tensors_in_the_strides_compiled_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 3, 8, 6).to(memory_format=torch.channels_last)
+    fast = tracea.optimize(nn.ReLU().eval(), (x,), budget=None, threads=1)
+    long_ways: list[torch.Size] = []
+    long_way = OptimizedModule._run_other
+
+    def seen(self: OptimizedModule, args: Any, kwargs: Any) -> Any:
+        long_ways.append(args[0].shape)
+        return long_way(self, args, kwargs)
+
+    monkeypatch.setattr(OptimizedModule, "_run_other", seen)
+    assert torch.equal(fast(x), x.relu())
+    assert not long_ways
+    for other in (
+        x.contiguous(),
+        x.double().float()[:, :, :, :6],
+        x.permute(0, 1, 3, 2).contiguous().permute(0, 1, 3, 2),
+    ):
+        assert torch.equal(fast(other), x.relu())
+    assert len(long_ways) >= 2
 
 
 class Centred(nn.Module):

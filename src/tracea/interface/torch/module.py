@@ -26,6 +26,7 @@ from tracea.runtime.tracing import refuse_traced
 __all__ = ["Compiled", "OptimizedModule", "Run"]
 
 Run: TypeAlias = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+_Plain: TypeAlias = tuple[tuple[Any, ...], torch.dtype, tuple[Any, ...] | None]
 _recompiling: Final = ProcessLock()
 
 
@@ -240,18 +241,22 @@ class OptimizedModule(torch.nn.Module):
         self._others.add(other)
 
 
-def _plain_types(spec: InputSpec) -> tuple[tuple[tuple[Any, ...], torch.dtype], ...] | None:
-    """Return shapes and element types where a call is tensors alone, all row-major; None elsewhere."""
+def _plain_types(spec: InputSpec) -> tuple[_Plain, ...] | None:
+    """Return shapes, element types and strides (None: row-major) where a call is tensors alone; None elsewhere."""
     placeholders = tuple([0] * len(spec.types))
     is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
     asks = any(each is not None for each in (spec.gradients, spec.strides, spec.places))
-    if not is_flat or asks or any(type_.layout is not None for type_ in spec.types):
+    if not is_flat or asks or not all(isinstance(type_.layout, StridedLayout | None) for type_ in spec.types):
         return None
-    return tuple((type_.shape, _TORCH_DTYPES[type_.dtype]) for type_ in spec.types)
+    return tuple((type_.shape, _TORCH_DTYPES[type_.dtype], _strides_of(type_)) for type_ in spec.types)
 
 
-def _fits(tensor: Any, wanted: tuple[tuple[Any, ...], torch.dtype]) -> bool:
-    """Tell whether a tensor is exactly of the compiled type: the fast path, of row-major static inputs."""
+def _strides_of(type_: TensorType) -> tuple[Any, ...] | None:
+    return type_.layout.strides if isinstance(type_.layout, StridedLayout) else None
+
+
+def _fits(tensor: Any, wanted: _Plain) -> bool:
+    """Tell whether a tensor is exactly of the compiled type: the fast path, of static inputs."""
     return (
         isinstance(tensor, torch.Tensor)
         and tensor.dtype is wanted[1]
@@ -259,7 +264,7 @@ def _fits(tensor: Any, wanted: tuple[tuple[Any, ...], torch.dtype]) -> bool:
         and tensor.is_cpu
         and not tensor.is_nested  # which has no shape
         and tensor.shape == wanted[0]
-        and tensor.is_contiguous()
+        and (tensor.is_contiguous() if wanted[2] is None else tensor.stride() == wanted[2])
     )
 
 
