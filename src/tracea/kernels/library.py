@@ -11,7 +11,7 @@ from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
 from tracea.kernels.gemm.requirements import IEEE_PRODUCTS
 from tracea.kernels.requirements import condition, element_types, non_negative_strides, strided_layouts
-from tracea.kernels.variant import Requirement, Unmet, Variant
+from tracea.kernels.variant import AnyTarget, Preference, Requirement, Unmet, Variant
 from tracea.targets.target import Target
 
 __all__ = ["LIBRARY_CUBLAS", "LIBRARY_GEMM"]
@@ -61,6 +61,17 @@ _SEPARABLE = condition(
     remedy="use gemm.packed, which applies it to its sums",
 )
 
+
+def _alone(op: GemmOp, target: AnyTarget) -> float:
+    """Return how much a second pass for the epilogue sets the call back behind ours, which apply it to their sums.
+
+    Measured on a Zen 3, one thread: a residual on 256x2048x512 0.93 of torch's time by the call, 1.21 by ours; bias,
+    GELU and residual on 64x4096x1024 1.03 and 1.54.
+    """
+    del target
+    return 0.0 if op.epilogue.is_identity else -10.0
+
+
 LIBRARY_GEMM = Variant(
     id="library.gemm",
     op_type=GemmOp,
@@ -76,7 +87,7 @@ LIBRARY_GEMM = Variant(
         _SEPARABLE,
         IEEE_PRODUCTS,
     ),
-    preferences=(),
+    preferences=(Preference(name="no epilogue", score=_alone),),
     priority=55,
     build=None,
     space=None,
