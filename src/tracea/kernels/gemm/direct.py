@@ -59,6 +59,7 @@ _MOST_COLUMN_ROWS: Final = 14  # of a tile that reads columns of A
 _MOST_VECTORS: Final = 8
 _NEAR_LINES: Final = (4, 8)  # of a step of A's columns; the same where packing waits for B
 _LONG_STEP: Final = 20  # cycles of products, in which the second-level cache brings what the next step of A and B reads
+_SAME_SETS_BYTES: Final = 512  # from row to row: an eighth of the sets of a first-level cache
 _UNPAID_ROWS: Final = 48  # of a product that does not repay the packing of B
 # The same where the second-level cache holds B, in rows that begin on cache lines: of one core, and of each team.
 _UNPAID_NEAR: Final = (512, 384)
@@ -289,7 +290,22 @@ def _small(op: GemmOp, target: Target) -> float:
 
 def _is_small(op: GemmOp, target: Target) -> bool:
     # Rows that do not begin on a cache line cost a second line for every vector: packing repays that unless B is small.
-    return _b_bytes(op) <= target.l2_bytes // (4 if _has_lines(op, target) else 32)
+    if _has_lines(op, target) and not _repays_packing(op, target):
+        return _b_bytes(op) <= target.l2_bytes // 4
+    return _b_bytes(op) <= target.l2_bytes // (16 if _has_lines(op, target) else 32)
+
+
+def _repays_packing(op: GemmOp, target: Target) -> bool:
+    """Whether many rows read columns beside whole tiles, masked, or rows of B meet in few sets of the first cache.
+
+    Measured with vectors of half a line (Zen 3), from a B beyond 32 KiB on, of the time by packing: 112³ 1.08,
+    64x112x112 1.04, 160³ 1.05, 256x160x160 0.97; 128³ 1.05, 512x128x128 1.13, 48x128x128 1.0. Of 24 rows 0.94, of 96³
+    and 144³, which are whole tiles in other sets, 0.89 and 0.93.
+    """
+    m, n, lanes = _known(op.m), _known(op.n), vector_lanes(target, op.accumulator)
+    is_partial = n % (row_tile(m, n, lanes, target)[1] * lanes) != 0
+    meets = n * op.b.dtype.nbytes % _SAME_SETS_BYTES == 0
+    return target.isa == "avx2" and m >= _UNPAID_ROWS * (1 if is_partial else 2) and (is_partial or meets)
 
 
 def _has_lines(op: GemmOp, target: Target) -> bool:
