@@ -186,7 +186,7 @@ def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     if has_narrow_groups(x, groups):
         return _by_channels(given, groups, eps, y, threads)
     wide = [_in_groups(type_, groups, x.rank) for type_ in (x, *parameters, y)]
-    return _of_slabs(_normalized(given, wide, tuple(range(2, wide[0].rank)), eps), given, y, threads)
+    return _of_slabs(_normalized(given, wide, eps), given, y, threads)
 
 
 def _by_channels(given: Given, groups: int, eps: float, y: TensorType, threads: int) -> Program:
@@ -199,13 +199,13 @@ def _by_channels(given: Given, groups: int, eps: float, y: TensorType, threads: 
     return compile_graph(graph, threads=threads, name="groups").program
 
 
-def _normalized(given: Given, types: Sequence[TensorType], axes: tuple[int, ...], eps: float) -> StatisticsOp:
-    """Return the op that scales x, the first type, by its own statistics over ``axes``; the last is the result's."""
+def _normalized(given: Given, types: Sequence[TensorType], eps: float) -> StatisticsOp:
+    """Return the op that scales x, the first type, by the statistics of its groups; the last is the result's."""
     count = len(types) - 1
     center, away = Input(count), Input(0) - Input(count)
     return StatisticsOp(
         x=tuple(types[:-1]),
-        axes=axes,
+        axes=tuple(range(2, types[0].rank)),
         statistics=(Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.MEAN, away * away)),
         expr=_scaled(given, (Input(0) - center) * _inverse_root(Input(count + 1), eps), 1),
         out=types[-1],
@@ -257,15 +257,10 @@ def _given_types(given: Given) -> list[TensorType]:
     return [type_ for type_ in map(given.optional, range(len(given.names))) if type_ is not None]
 
 
-def _one_section(op: StatisticsOp, given: Given, y: TensorType, threads: int) -> Program:
-    """Return the program of an op on views of what was given, and of the result."""
-    return compile_as_views(op, inputs=_given_types(given), output=y, threads=threads)
-
-
 def _of_slabs(op: StatisticsOp, given: Given, y: TensorType, threads: int) -> Program:
     """Return the program of statistics on views of what was given: one kernel, or several where slabs have no tile."""
     if op.infer().elements == 0 or candidates(op, for_threads(host(), threads)):
-        return _one_section(op, given, y, threads)
+        return compile_as_views(op, inputs=_given_types(given), output=y, threads=threads)
     graph = Graph()
     sources = [graph.add_input(type_) for type_ in _given_types(given)]
     views = [

@@ -29,7 +29,6 @@ __all__ = [
     "any",
     "axes_of",
     "axis_of",
-    "compiled_reduction",
     "correction_number",
     "dim_numbers",
     "mean",
@@ -201,7 +200,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     axes = axes_of(dims, x.rank) if x.rank else ()
     terms = math.prod(x.static_shape[axis] for axis in axes) if name == "sum" else 1
     if name not in ("sum", "max", "min") or is_exact(x.dtype, terms):
-        return compiled_reduction(arrays, out, attributes, threads)
+        return _compiled_reduction(arrays, out, attributes, threads)
     check_exact_numbers(arrays[0], terms, "sums" if name == "sum" else "integers", axes if name == "sum" else ())
     return _dispatch_exact()(arrays[0], out, *attributes)
 
@@ -209,10 +208,10 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
 @cache
 def _dispatch_exact() -> Any:
     """Return the dispatcher of integers that were checked, which every call's have to be."""
-    return dispatcher(1, compiled_reduction)
+    return dispatcher(1, _compiled_reduction)
 
 
-def compiled_reduction(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+def _compiled_reduction(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     """Return the program of a reduction, given its name, correction, whether axes are kept, and axes; or its result."""
     given = Given.of(("x",), arrays, out)
     (name, correction, keepdims), dims = attributes[:3], attributes[3:]

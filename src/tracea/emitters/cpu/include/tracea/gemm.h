@@ -121,6 +121,19 @@ struct GemmTile {
     static_assert(MR * NV + NV + 1 <= 16, "accumulators, NV vectors of B and one broadcast must fit in 16 registers");
 #endif
 
+    // The cache lines of a tile, row by row.
+    struct Lines {
+        const T* line;
+        int64_t stride;
+        int64_t column = 0;
+        TRACEA_INLINE void next() {
+            ++column;
+            const bool wrap = column == row_lines;
+            line += wrap ? stride - (row_lines - 1) * line_elements : line_elements;
+            column = wrap ? 0 : column;
+        }
+    };
+
     // Runs the smallest instantiation of Rows... (descending, the first is MR) that holds `rows_valid`. RowsA reads exactly the rows of the
     // instantiation, so there each possible rows_valid must be listed.
     template <int First, int... Rest>
@@ -227,38 +240,27 @@ struct GemmTile {
             // One line an iteration: in bursts they would hold every line-fill buffer for a memory latency, and the stream of A out of the second-level
             // cache would stand still. Plain loops one after the other, because a nest of short loops never settles in the loop buffer.
             if constexpr (Prefetch::c) {
-                const T* line = c;
-                int64_t column = 0;
-                for (int64_t lines = rows_valid * row_lines; lines > 0 && remaining >= Unroll;
-                     --lines, remaining -= Unroll) {
-                    prefetch_l1_write(line);
-                    ++column;
-                    const bool wrap = column == row_lines;
-                    line += wrap ? c_stride - (row_lines - 1) * line_elements : line_elements;
-                    column = wrap ? 0 : column;
+                Lines asked{c, c_stride};
+                for (int64_t l = rows_valid * row_lines; l > 0 && remaining >= Unroll; --l, remaining -= Unroll) {
+                    prefetch_l1_write(asked.line);
+                    asked.next();
                     steps();
                 }
             }
             // After those of C, not beside them: sixteen requests at once took 1.5 % of a product of 512x3072x768.
             if constexpr (Prefetch::beside) {
-                int64_t column = 0;
+                Lines asked{upcoming.beside, upcoming.beside_stride};
                 for (int64_t l = rows_valid * row_lines; l > 0 && remaining >= Unroll; --l, remaining -= Unroll) {
-                    prefetch_l2(upcoming.beside);
-                    ++column;
-                    const bool wrap = column == row_lines;
-                    upcoming.beside += wrap ? upcoming.beside_stride - (row_lines - 1) * line_elements : line_elements;
-                    column = wrap ? 0 : column;
+                    prefetch_l2(asked.line);
+                    asked.next();
                     steps();
                 }
             }
             if constexpr (Prefetch::upcoming_rows) {
-                int64_t column = 0;
-                for (int64_t line = 0; line < upcoming.lines && remaining >= Unroll; ++line, remaining -= Unroll) {
-                    prefetch_l2(upcoming.first);
-                    ++column;
-                    const bool wrap = column == row_lines;
-                    upcoming.first += wrap ? upcoming.row_stride - (row_lines - 1) * line_elements : line_elements;
-                    column = wrap ? 0 : column;
+                Lines asked{upcoming.first, upcoming.row_stride};
+                for (int64_t l = upcoming.lines; l > 0 && remaining >= Unroll; --l, remaining -= Unroll) {
+                    prefetch_l2(asked.line);
+                    asked.next();
                     steps();
                 }
             } else if constexpr (Prefetch::upcoming) {
@@ -277,8 +279,7 @@ struct GemmTile {
         } else {
             const T* const a_panel = a;
             const T* b_block = b;
-            const T* line = c;
-            int64_t column = 0;
+            Lines asked{c, c_stride};
             int64_t lines = past ? 0 : rows_valid * row_lines;
             for (int64_t block = 0; block < depth.count; ++block, b_block += b_stride) {
                 a = a_panel + depth.first(block) * a_step;
@@ -291,11 +292,8 @@ struct GemmTile {
                 }
                 if constexpr (Prefetch::c) {
                     for (; lines > 0 && remaining >= Unroll; --lines, remaining -= Unroll) {
-                        prefetch_l1_write(line);
-                        ++column;
-                        const bool wrap = column == row_lines;
-                        line += wrap ? c_stride - (row_lines - 1) * line_elements : line_elements;
-                        column = wrap ? 0 : column;
+                        prefetch_l1_write(asked.line);
+                        asked.next();
                         steps();
                     }
                 }
