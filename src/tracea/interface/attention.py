@@ -17,10 +17,9 @@ from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention_pairs import listed_pairs
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_same_dtype, flag, number
+from tracea.interface.operands import Given, check_same_dtype, dispatched, flag, number
 from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.attention.spans import Band
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -29,6 +28,7 @@ __all__ = ["NAMES", "attention", "checked_operands", "checked_window", "forward_
 
 _MOST_OPERANDS: Final = 4
 NAMES: Final = ("q", "k", "v", "mask", *(f"operands[{i}]" for i in range(_MOST_OPERANDS)))
+_TABLES: Final = ("firsts", "pairs")
 
 
 @tells_keywords
@@ -140,7 +140,7 @@ def _written(score: Expr) -> str:
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(len(NAMES) + 2, _missed)
+    return dispatched((*NAMES, *_TABLES), _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:

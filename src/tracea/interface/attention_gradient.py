@@ -12,9 +12,8 @@ from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention import NAMES, checked_operands, checked_window, forward_op, written_score
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_same_dtype, flag, number
+from tracea.interface.operands import Given, check_same_dtype, dispatched, flag, number
 from tracea.interface.results import apart
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -67,7 +66,7 @@ def attention_backward(
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(len(_NAMES), _missed)
+    return dispatched(_NAMES, _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:

@@ -13,15 +13,16 @@ from tracea.doctor import host
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.block_masks import read_block_mask
-from tracea.interface.operands import Given, check_same_dtype, inner_remedy, word
+from tracea.interface.operands import Given, check_same_dtype, dispatched, inner_remedy, word
 from tracea.interface.results import compile_as_views, filled
 from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
-from tracea.runtime.extension import dispatcher
 from tracea.semantic.tile_builders import masked_factor_tiles
 
 __all__ = ["block_sparse_matmul"]
 
+_OPERANDS: Final = ("a", "b")
+_TABLES: Final = ("first", "line", "step")
 _LARGEST_BLOCK: Final = 2**20  # scratch has room for whole blocks
 _KEPT_MASKS: Final = 64  # whose tables are remembered
 
@@ -114,11 +115,11 @@ def _tables(mask: bytes, depth: int, columns: int, block: int, chunk: int) -> tu
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(5, _missed)
+    return dispatched((*_OPERANDS, *_TABLES), _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("a", "b"), arrays[:2], out)
+    given = Given.of(_OPERANDS, arrays[: len(_OPERANDS)], out)
     block, chunk, is_turned = attributes
     given.check_floats(one_arithmetic=True)
     check_same_dtype("block_sparse_matmul", given.type(0), given.type(1))

@@ -8,7 +8,7 @@ constant, or nearly so, the variance and what is normalised lose no digits, what
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Binary, BinaryFunction, Constant, Input, select
 from tracea.core.graph import Graph, Node
@@ -17,14 +17,17 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, wide_type
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, dispatched
 from tracea.interface.results import compile_as_views
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["channel_means", "channel_variances", "rounded_as"]
+
+_OF_MEANS: Final = ("x",)
+_OF_VARIANCES: Final = ("x", "mean", "rest")
+_OF_ROUNDED: Final = ("statistic", "x")
 
 
 def channel_means(x: Any) -> tuple[Any, Any]:
@@ -49,12 +52,12 @@ def rounded_as(x: Any, statistic: Any) -> Any:
 
 @cache
 def _dispatch_means() -> Any:
-    return dispatcher(1, _missed_means)
+    return dispatched(_OF_MEANS, _missed_means)
 
 
 def _missed_means(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     """Return the program of the means, and of what rounding them to their type has left out."""
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OF_MEANS, arrays, out)
     given.check_floats()
     graph, x, axes = _channels_of(given)
     # About the first pixel: a channel that is constant, or nearly so, has that mean exactly, however many sum it.
@@ -74,11 +77,11 @@ def _missed_means(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...]
 
 @cache
 def _dispatch_variances() -> Any:
-    return dispatcher(3, _missed_variances)
+    return dispatched(_OF_VARIANCES, _missed_variances)
 
 
 def _missed_variances(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "mean", "rest"), arrays, out)
+    given = Given.of(_OF_VARIANCES, arrays, out)
     graph, x, axes = _channels_of(given)
     one = given.type(1)
     ends = (*one.shape, *(1,) * (x.type.rank - 2))
@@ -98,11 +101,11 @@ def _channels_of(given: Given) -> tuple[Graph, Node, tuple[int, ...]]:
 
 @cache
 def _dispatch_rounded() -> Any:
-    return dispatcher(2, _missed_rounded)
+    return dispatched(_OF_ROUNDED, _missed_rounded)
 
 
 def _missed_rounded(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("statistic", "x"), arrays, out)
+    given = Given.of(_OF_ROUNDED, arrays, out)
     of = given.type(0)
     like = TensorType(of.shape, given.type(1).dtype)
     op = PointwiseOp(expr=Input(0), inputs=(of,), out_dtype=like.dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,14 +21,18 @@ from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_reduction
 from tracea.interface.layouts import kept_layout
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, dispatched
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, read_whole, whole_number
-from tracea.runtime.extension import dispatcher
 from tracea.runtime.index_range import Named
 
 __all__ = ["activation_backward", "cumsum_backward", "embedding_backward", "topk_backward"]
+
+_OF_SLOPE: Final = ("grad", "x")
+_OF_SUMS: Final = ("grad",)
+_OF_ROWS: Final = ("grad", "indices")
+_OF_PLACES: Final = ("grad", "places")
 
 
 def activation_backward(grad: Any, x: Any, activation: str, *, out: Any = None) -> Any:
@@ -100,11 +104,11 @@ def topk_backward(grad: Any, places: Any, count: int, dim: int = -1, *, out: Any
 
 @cache
 def _dispatch_slope() -> Any:
-    return dispatcher(2, _missed_slope)
+    return dispatched(_OF_SLOPE, _missed_slope)
 
 
 def _missed_slope(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("grad", "x"), arrays, out)
+    given = Given.of(_OF_SLOPE, arrays, out)
     given.check_floats()
     grad, x = given.type(0), given.type(1)
     _check_alike("x", grad, x)
@@ -124,11 +128,11 @@ def _check_alike(name: str, grad: TensorType, other: TensorType) -> None:
 
 @cache
 def _dispatch_sums() -> Any:
-    return dispatcher(1, _missed_sums)
+    return dispatched(_OF_SUMS, _missed_sums)
 
 
 def _missed_sums(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("grad",), arrays, out)
+    given = Given.of(_OF_SUMS, arrays, out)
     given.check_floats()
     grad = given.type(0)
     given.check_result_type(TensorType(grad.shape, grad.dtype))
@@ -140,11 +144,11 @@ def _missed_sums(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
 
 @cache
 def _dispatch_rows() -> Any:
-    return dispatcher(2, _missed_rows)
+    return dispatched(_OF_ROWS, _missed_rows)
 
 
 def _missed_rows(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("grad", "indices"), arrays, out)
+    given = Given.of(_OF_ROWS, arrays, out)
     rows, skipped = attributes
     grad, places = given.type(0), given.type(1)
     named = given.index_range(1, rows, Named.ROWS)
@@ -180,12 +184,12 @@ def _check_float_gradient(grad: TensorType, remedy: str) -> None:
 
 @cache
 def _dispatch_places() -> Any:
-    return dispatcher(2, _missed_places)
+    return dispatched(_OF_PLACES, _missed_places)
 
 
 def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     """Return the program that compares each place with each element's own: there are few for each slab."""
-    given = Given.of(("grad", "places"), arrays, out)
+    given = Given.of(_OF_PLACES, arrays, out)
     count, dim = attributes
     grad, places = given.type(0), given.type(1)
     named = given.index_range(1, count, Named.PLACES)

@@ -47,7 +47,7 @@ from tracea.interface.normalizations import (
     group_norm,
     log_softmax,
 )
-from tracea.interface.operands import Given, check_same_dtype, inner_remedy, number
+from tracea.interface.operands import Given, check_same_dtype, dispatched, inner_remedy, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
@@ -68,7 +68,6 @@ from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, c
 from tracea.interface.volume_gradients import conv3d_grad_input, conv3d_grad_weight, conv_transpose3d
 from tracea.interface.volumes import conv3d
 from tracea.interface.whole_numbers import axis_number
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -147,6 +146,10 @@ __all__ = [
     "var",
     "var_backward",
 ]
+
+_OF_GEMM: Final = ("a", "b", "bias", "residual")
+_OF_SOFTMAX: Final = ("x",)
+_OF_NORM: Final = ("x", "weight", "bias")
 
 
 def __dir__() -> list[str]:
@@ -231,11 +234,11 @@ def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None) 
 
 @cache
 def _dispatch_gemm() -> Any:
-    return dispatcher(4, _missed_gemm)
+    return dispatched(_OF_GEMM, _missed_gemm)
 
 
 def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("a", "b", "bias", "residual"), arrays, out)
+    given = Given.of(_OF_GEMM, arrays, out)
     activation, alpha, allowed = attributes
     given.check_floats(one_arithmetic=True)
     a, b, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
@@ -267,7 +270,7 @@ def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
 
 @cache
 def _dispatch_softmax() -> Any:
-    return dispatcher(1, _missed_softmax)
+    return dispatched(_OF_SOFTMAX, _missed_softmax)
 
 
 def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
@@ -284,7 +287,7 @@ def _dispatch_norm(kind: RowKind) -> Any:
                 expected="a tensor or an array of one value for each column, or None",
                 remedy="leave out the normalized shape: the last axis of x is normalized",
             )
-        given = Given.of(("x", "weight", "bias"), arrays, out)
+        given = Given.of(_OF_NORM, arrays, out)
         given.check_floats()
         x, weight, bias = given.type(0), given.optional(1), given.optional(2)
         expr: Expr = Input(0)
@@ -303,4 +306,4 @@ def _dispatch_norm(kind: RowKind) -> Any:
         given.check_result(op)
         return compile_op(op, threads=threads)
 
-    return dispatcher(3, missed)
+    return dispatched(_OF_NORM, missed)

@@ -24,11 +24,10 @@ from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_node, compile_op
 from tracea.interface.layouts import kept_layout
-from tracea.interface.operands import Given, check_same_dtype
+from tracea.interface.operands import Given, check_same_dtype, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.prepacked import PrepackedWeight
 from tracea.runtime.buffers import ArrayKind
-from tracea.runtime.extension import dispatcher
 from tracea.targets.unknown import meant, near
 
 __all__ = ["Fused", "elementwise_steps", "fuse"]
@@ -89,8 +88,10 @@ class Fused:
                 expected=f"at most {_MOST_OPERANDS}",
                 remedy="fuse the steps in two parts",
             )
+        self._names = tuple(f"operand {index}" for index in range(self.operands))
+        self._names_beside_weight = (*self._names[:1], *self._names[2:])  # the weight, operand 1, is in the program
         self._tail_expr = self._expr()
-        self._dispatch = dispatcher(self.operands, self._missed)
+        self._dispatch = dispatched(self._names, self._missed)
 
     def __call__(self, *operands: Any, out: Any = None) -> Any:
         """Run the chain.
@@ -112,13 +113,15 @@ class Fused:
     def _multiply(self, a: Any, weight: PrepackedWeight, extras: tuple[Any, ...], out: Any) -> Any:
         dispatch = weight.dispatchers.get(self.steps)
         if dispatch is None:
-            dispatch = weight.dispatchers[self.steps] = dispatcher(self.operands - 1, partial(self._packed, weight))
+            dispatch = weight.dispatchers[self.steps] = dispatched(
+                self._names_beside_weight, partial(self._packed, weight)
+            )
         return dispatch(a, *extras, out)
 
     def _packed(
         self, weight: PrepackedWeight, arrays: tuple[Any, ...], out: Any, _: tuple[Any, ...], threads: int
     ) -> Any:
-        given = Given.of([f"operand {index}" for index in (0, *range(2, self.operands))], arrays, out)
+        given = Given.of(self._names_beside_weight, arrays, out)
         given.check_floats(one_arithmetic=True)
         types = [given.type(index) for index in range(len(arrays))]
         if DType.F64 in (types[0].dtype, weight.type.dtype):
@@ -148,7 +151,7 @@ class Fused:
 
     def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
         (allowed,) = attributes
-        given = Given.of([f"operand {index}" for index in range(self.operands)], arrays, out)
+        given = Given.of(self._names, arrays, out)
         if self.steps[0] == "gemm" or self.steps[0] in _ROWS:
             given.check_floats(one_arithmetic=self.steps[0] == "gemm")
         else:

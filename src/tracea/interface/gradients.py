@@ -21,12 +21,11 @@ from tracea.flow.channel_planes import norm_of_planes
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.normalizations import check_channels, check_groups, positive_eps
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, dispatched
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import apart, compile_as_vectors, compile_as_views, dense_like, filled, vector
 from tracea.interface.whole_numbers import axis_number
 from tracea.kernels.registry import candidates
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -41,6 +40,10 @@ __all__ = [
     "rms_norm_backward",
     "softmax_backward",
 ]
+
+_OF_SOFTMAX: Final = ("grad", "y")
+_OF_NORM: Final = ("grad", "x", "weight")
+_OF_CHANNELS: Final = ("grad", "x", "weight", "mean", "var")
 
 
 def softmax_backward(grad: Any, y: Any, dim: int = -1, *, out: Any = None) -> Any:
@@ -123,11 +126,11 @@ def batch_norm_training_backward(
 
 @cache
 def _dispatch_softmax() -> Any:
-    return dispatcher(2, _missed_softmax)
+    return dispatched(_OF_SOFTMAX, _missed_softmax)
 
 
 def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("grad", "y"), arrays, out)
+    given = Given.of(_OF_SOFTMAX, arrays, out)
     given.check_floats()
     dim, is_logarithm = attributes
     grad, y = _alike(given, "y")
@@ -145,7 +148,7 @@ def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ..
 @cache
 def _dispatch_norm(kind: RowKind) -> Any:
     def missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-        given = Given.of(("grad", "x", "weight"), arrays, out)
+        given = Given.of(_OF_NORM, arrays, out)
         given.check_floats()
         grad, x = _alike(given, "x")
         weight = given.optional(2)
@@ -169,7 +172,7 @@ def _dispatch_norm(kind: RowKind) -> Any:
             nodes.append(graph.add_input(weight))
         return _in_steps(op, graph, nodes, threads)
 
-    return dispatcher(3, missed)
+    return dispatched(_OF_NORM, missed)
 
 
 def _in_steps(op: NormGradientOp, graph: Graph, nodes: Sequence[Node], threads: int) -> Program:
@@ -300,11 +303,11 @@ def _of_batch(graph: Graph, nodes: Sequence[Node], known: Sequence[Node], eps: f
 
 @cache
 def _dispatch_channels() -> Any:
-    return dispatcher(5, _missed_channels)
+    return dispatched(_OF_CHANNELS, _missed_channels)
 
 
 def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("grad", "x", "weight", "mean", "var"), arrays, out)
+    given = Given.of(_OF_CHANNELS, arrays, out)
     given.check_floats()
     groups, eps = attributes
     x = _alike(given, "x")[1]

@@ -11,11 +11,10 @@ from tracea.core.dtype import DType
 from tracea.core.op import Epilogue, GroupedGemmOp
 from tracea.errors import InvalidDType, InvalidInput, InvalidShape
 from tracea.flow.compile import compile_op
-from tracea.interface.operands import Given, check_same_dtype
+from tracea.interface.operands import Given, check_same_dtype, dispatched
 from tracea.interface.whole_numbers import read_wholes
 from tracea.kernels.gemm.grouped import PART_ROWS, part_tables, parts_of
 from tracea.runtime.buffers import empty, view
-from tracea.runtime.extension import dispatcher
 from tracea.semantic.tile_builders import ragged_tiles
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["grouped_gemm"]
 
+_OPERANDS: Final = ("x", "weights", "bias")
+_TABLES: Final = ("first rows", "numbers")
 _MOST_ROWS: Final = 2**24  # whose tables are made within a second
 _KEPT_ROUTINGS: Final = 64  # whose tables are remembered: an expert's layers share one
 
@@ -138,11 +139,11 @@ def _zeros(like: Any, shape: tuple[int, ...]) -> Any:
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(5, _missed)
+    return dispatched((*_OPERANDS, *_TABLES), _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "weights", "bias"), arrays[:3], out)
+    given = Given.of(_OPERANDS, arrays[: len(_OPERANDS)], out)
     (activation,) = attributes
     given.check_floats(one_arithmetic=True)
     x, weights, bias = given.type(0), given.type(1), given.optional(2)

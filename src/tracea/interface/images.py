@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp, Epilogue
@@ -14,15 +14,16 @@ from tracea.errors import InvalidOp
 from tracea.flow.sections import Part, Section, compile_sections
 from tracea.interface.convolution_shapes import check_axes, check_filters, meant_padding
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
+from tracea.interface.operands import Given, check_filter_bias, check_same_dtype, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import pair, whole_number
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["conv2d"]
+
+_OPERANDS: Final = ("x", "weight", "bias", "residual")
 
 
 @tells_keywords
@@ -79,11 +80,11 @@ def _padding(weight: Any, padding: Any, stride: tuple[int, int], dilation: tuple
 
 @cache
 def _dispatch_conv2d() -> Any:
-    return dispatcher(4, _missed_conv2d)
+    return dispatched(_OPERANDS, _missed_conv2d)
 
 
 def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     down, right, above, left, gap_r, gap_s, groups, activation, accuracy, allowed = attributes
     given.check_floats(one_arithmetic=True)
     x, weight, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)

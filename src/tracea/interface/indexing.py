@@ -16,14 +16,17 @@ from tracea.core.ops.indexed import MOST_LARGEST
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
-from tracea.interface.operands import Given, flag
+from tracea.interface.operands import Given, dispatched, flag
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
-from tracea.runtime.extension import dispatcher
 from tracea.runtime.index_range import Named
 
 __all__ = ["copy", "cumsum", "embedding", "topk"]
+
+_OF_COPY: Final = ("x",)
+_OF_EMBEDDING: Final = ("indices", "table")
+_OF_ELEMENTS: Final = ("x", "places")
 
 _FEW_PLACES: Final = 4  # of a row: walked as one axis with their rows, each with a number of its own
 
@@ -72,12 +75,12 @@ def topk(x: Any, k: int, dim: int = -1, *, largest: bool = True) -> tuple[Any, A
 
 @cache
 def _dispatch_copy() -> Any:
-    return dispatcher(1, _missed_copy)
+    return dispatched(_OF_COPY, _missed_copy)
 
 
 def _missed_copy(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     del attributes
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OF_COPY, arrays, out)
     given.check_floats()
     x = given.type(0)
     given.check_result_type(TensorType(x.shape, x.dtype))
@@ -87,11 +90,11 @@ def _missed_copy(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
 
 @cache
 def _dispatch_sums() -> Any:
-    return dispatcher(1, _missed_sums)
+    return dispatched(_OF_COPY, _missed_sums)
 
 
 def _missed_sums(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OF_COPY, arrays, out)
     given.check_floats()
     x = given.type(0)
     given.check_result_type(TensorType(x.shape, x.dtype))
@@ -102,12 +105,12 @@ def _missed_sums(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
 
 @cache
 def _dispatch_embedding() -> Any:
-    return dispatcher(2, _missed_embedding)
+    return dispatched(_OF_EMBEDDING, _missed_embedding)
 
 
 def _missed_embedding(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     del attributes
-    given = Given.of(("indices", "table"), arrays, out)
+    given = Given.of(_OF_EMBEDDING, arrays, out)
     places, table = given.type(0), given.type(1)
     if table.rank != 2:
         raise InvalidShape(field="table", got=table.shape, expected="(rows, columns)", remedy="reshape it")
@@ -129,11 +132,11 @@ def _missed_embedding(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, 
 
 @cache
 def _dispatch_places() -> Any:
-    return dispatcher(1, _missed_places)
+    return dispatched(_OF_COPY, _missed_places)
 
 
 def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OF_COPY, arrays, out)
     given.check_floats()
     k, smallest, dim = attributes
     x = given.type(0)
@@ -160,12 +163,12 @@ def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
 
 @cache
 def _dispatch_elements() -> Any:
-    return dispatcher(2, _missed_elements)
+    return dispatched(_OF_ELEMENTS, _missed_elements)
 
 
 def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     """Return the program that takes elements of rows by their places in them: rows of a column of all elements."""
-    given = Given.of(("x", "places"), arrays, out)
+    given = Given.of(_OF_ELEMENTS, arrays, out)
     x, places = given.type(0), given.type(1)
     if places.elements == 0:
         return filled(arrays[0], TensorType(places.shape, x.dtype), out, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,14 +16,15 @@ from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import wide_type
 from tracea.flow.room import require_memory
-from tracea.interface.operands import Given, flag
+from tracea.interface.operands import Given, dispatched, flag
 from tracea.interface.ranges import check_exact_numbers
 from tracea.interface.reductions import axis_of
 from tracea.interface.whole_numbers import axis_number
 from tracea.runtime.buffers import view
-from tracea.runtime.extension import dispatcher
 
 __all__ = ["argmax", "argmin"]
+
+_OPERANDS: Final = ("x",)
 
 
 def argmax(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -51,7 +52,7 @@ def _axis(dim: Any) -> int | None:
 
 @cache
 def _dispatch_extreme() -> Any:
-    return dispatcher(1, _missed_extreme)
+    return dispatched(_OPERANDS, _missed_extreme)
 
 
 def _missed_extreme(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
@@ -63,12 +64,12 @@ def _missed_extreme(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ..
 
 @cache
 def _dispatch_exact() -> Any:
-    return dispatcher(1, _program)
+    return dispatched(_OPERANDS, _program)
 
 
 def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     is_largest, dim, keepdims = attributes
-    x = Given.of(("x",), arrays, None).type(0)
+    x = Given.of(_OPERANDS, arrays, None).type(0)
     axis = None if dim is None else axis_of(dim, x.rank)
     if 0 in (x.static_shape if axis is None or x.rank == 0 else (x.static_shape[axis],)):
         raise InvalidShape(
@@ -78,7 +79,7 @@ def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thr
         shape: tuple[int, ...] = (1,) * x.rank if keepdims else ()
     else:
         shape = tuple(1 if at == axis else size for at, size in enumerate(x.static_shape) if keepdims or at != axis)
-    Given.of(("x",), arrays, out).check_result_type(TensorType(shape, DType.I64))
+    Given.of(_OPERANDS, arrays, out).check_result_type(TensorType(shape, DType.I64))
     graph = Graph()
     source = graph.add_input(x)
     if axis is None or x.rank == 0:
@@ -119,7 +120,7 @@ def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thr
         expr=Input(0),
         inputs=(found.type,),
         out_dtype=DType.I64,
-        out=Given.of(("x",), arrays, out).result if strided else result,
+        out=Given.of(_OPERANDS, arrays, out).result if strided else result,
     )
     node = graph.add(cast, [found])
     if node.type.shape != shape:

@@ -17,11 +17,10 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, wide_type
-from tracea.interface.operands import Given, number, word
+from tracea.interface.operands import Given, dispatched, number, word
 from tracea.interface.ranges import EXACT_INTEGERS
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import read_whole
-from tracea.runtime.extension import dispatcher
 from tracea.runtime.index_range import IndexRange, Named
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cross_entropy", "cross_entropy_backward"]
 
+_OPERANDS: Final = ("logits", "target", "grad")
 _REDUCTIONS: Final = ("mean", "sum", "none")
 _NO_CLASS: Final = -1.0  # what an ignored target becomes
 
@@ -108,7 +108,7 @@ def _classes_named(given: Given, ignore_index: int) -> IndexRange:
 
 @cache
 def _dispatch(outputs: int) -> Any:
-    return dispatcher(3, _missed if outputs == 1 else _missed_backward)
+    return dispatched(_OPERANDS, _missed if outputs == 1 else _missed_backward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ def _exponents(first: int) -> tuple[Statistic, Statistic]:
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("logits", "target", "grad"), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     ignore_index, smoothing, reduction = attributes
     x, t = given.type(0), given.type(1)
     named = _classes_named(given, ignore_index)
@@ -216,7 +216,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
 
 
 def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("logits", "target", "grad"), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     ignore_index, smoothing, reduction = attributes
     x, t, g = given.type(0), given.type(1), given.type(2)
     named = _classes_named(given, ignore_index)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.op import Epilogue, GemmOp, LowRankOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
-from tracea.interface.operands import Given, check_same_dtype
+from tracea.interface.operands import Given, check_same_dtype, dispatched
 from tracea.interface.results import compile_as_views
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["low_rank_mlp"]
+
+_OPERANDS: Final = ("x", "a", "b", "bias")
 
 
 def low_rank_mlp(x: Any, a: Any, b: Any, *, bias: Any = None, activation: str | None = None, out: Any = None) -> Any:
@@ -32,11 +33,11 @@ def low_rank_mlp(x: Any, a: Any, b: Any, *, bias: Any = None, activation: str | 
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(4, _missed)
+    return dispatched(_OPERANDS, _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "a", "b", "bias"), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     (activation,) = attributes
     given.check_floats(one_arithmetic=True)
     x, a, b, bias = given.type(0), given.type(1), given.type(2), given.optional(3)

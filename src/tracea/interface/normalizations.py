@@ -18,12 +18,11 @@ from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_statistics, wide_type
 from tracea.flow.sections import Part, Section, Temporary, compile_sections
 from tracea.interface.channel_statistics import channel_means, channel_variances, rounded_as
-from tracea.interface.operands import Given, number
+from tracea.interface.operands import Given, dispatched, number
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, dense_like, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.kernels.registry import candidates
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -39,7 +38,10 @@ __all__ = [
     "positive_eps",
 ]
 
-_NAMES: Final = ("x", "weight", "bias")
+_OF_LOG_SOFTMAX: Final = ("x",)
+_OF_BATCH_NORM: Final = ("x", "mean", "var", "weight", "bias", "rest")
+
+_OF_GROUP_NORM: Final = ("x", "weight", "bias")
 _FEW_PIXELS: Final = 8
 
 
@@ -134,7 +136,7 @@ def positive_eps(eps: Any) -> float:
 
 @cache
 def _dispatch_log_softmax() -> Any:
-    return dispatcher(1, _missed_log_softmax)
+    return dispatched(_OF_LOG_SOFTMAX, _missed_log_softmax)
 
 
 def _missed_log_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
@@ -146,7 +148,7 @@ def compiled_softmax(kind: RowKind, x: Any, out: Any, dim: Any, threads: int) ->
 
     Along another axis than the last, the result has the order of axes of x.
     """
-    given = Given.of(("x",), (x,), out)
+    given = Given.of(_OF_LOG_SOFTMAX, (x,), out)
     given.check_floats()
     type_ = given.type(0)
     axis, rows = axis_of(dim, type_.rank), TensorType(type_.shape, type_.dtype)
@@ -172,11 +174,11 @@ def compiled_softmax(kind: RowKind, x: Any, out: Any, dim: Any, threads: int) ->
 
 @cache
 def _dispatch_group_norm() -> Any:
-    return dispatcher(3, _missed_group_norm)
+    return dispatched(_OF_GROUP_NORM, _missed_group_norm)
 
 
 def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(_NAMES, arrays, out)
+    given = Given.of(_OF_GROUP_NORM, arrays, out)
     given.check_floats()
     groups, eps = attributes
     x = given.type(0)
@@ -214,11 +216,11 @@ def _normalized(given: Given, types: Sequence[TensorType], eps: float) -> Statis
 
 @cache
 def _dispatch_batch_norm() -> Any:
-    return dispatcher(6, _missed_batch_norm)
+    return dispatched(_OF_BATCH_NORM, _missed_batch_norm)
 
 
 def _missed_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "mean", "var", "weight", "bias", "rest"), arrays, out)
+    given = Given.of(_OF_BATCH_NORM, arrays, out)
     given.check_floats()
     x = given.type(0)
     check_channels(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -17,9 +17,11 @@ from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.doctor import probe_machine
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
 from tracea.runtime.buffers import ArrayKind, ArrayView, view
+from tracea.runtime.extension import Miss, dispatcher
 from tracea.runtime.index_range import IndexRange, Named
+from tracea.runtime.program import Program
 
-__all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "inner_remedy", "number", "word"]
+__all__ = ["Given", "check_filter_bias", "check_same_dtype", "dispatched", "flag", "inner_remedy", "number", "word"]
 
 _FLOATS: Final = "f64 | f32 | f16 | bf16"
 _INDEX_REMEDIES: Final = {
@@ -198,6 +200,19 @@ class Given:
             raise InvalidShape(**told, remedy="give an out of the result's shape and type, or leave it out")
         if out.dtype is not wanted.dtype:
             raise InvalidDType(**told, remedy=_out_of(wanted.dtype))
+
+
+def dispatched(names: Sequence[str], miss: Miss) -> Any:
+    """Return the ``tracea.runtime.extension.dispatcher`` of an op whose programs know its operands by ``names``."""
+
+    def named(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+        made = miss(arrays, out, attributes, threads)
+        if not isinstance(made, Program):
+            return made
+        given = tuple(name for name, array in zip(names, arrays, strict=True) if array is not None)
+        return replace(made, input_names=given)
+
+    return dispatcher(len(names), named)
 
 
 def _out_of(dtype: DType) -> str:

@@ -19,10 +19,9 @@ from tracea.flow.pool_sections import pooled_by_pixels
 from tracea.flow.reduction import add_reduction
 from tracea.flow.sections import compile_sections
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, flag
+from tracea.interface.operands import Given, dispatched, flag
 from tracea.interface.results import compile_as_views, state_result
 from tracea.interface.whole_numbers import each_axis, pair
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -37,6 +36,8 @@ __all__ = [
     "refuse_places",
     "window_numbers",
 ]
+
+_OPERANDS: Final = ("x",)
 
 _POOLED: Final = {3: ("three", "l", "signal"), 4: ("four", "h, w", "image")}
 _KEPT: Final = 0  # as many windows as the image has rows, or columns
@@ -152,17 +153,17 @@ def window_numbers(axes: int, kernel_size: Any, stride: Any, padding: Any) -> tu
 
 @cache
 def _dispatch_pool() -> Any:
-    return dispatcher(1, _missed_pool)
+    return dispatched(_OPERANDS, _missed_pool)
 
 
 @cache
 def _dispatch_adaptive() -> Any:
-    return dispatcher(1, _missed_adaptive)
+    return dispatched(_OPERANDS, _missed_adaptive)
 
 
 def _missed_pool(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     name, rows, columns, down, right, above, left, ceil_mode, count_padding = attributes
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     kind, x = pooled(given, name, 4)
     sides = dict(zip("hw", x.static_shape[2:], strict=True))
     check_windows(name, sides, (rows, columns), (down, right), (above, left), ceil=ceil_mode)
@@ -179,7 +180,7 @@ def _missed_pool(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
 
 
 def _missed_adaptive(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     name, *sizes = attributes
     kind, x = pooled(given, name, 4)
     rows, columns = (size or extent for size, extent in zip(sizes, x.static_shape[2:], strict=True))

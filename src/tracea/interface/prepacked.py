@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.doctor import probe_machine
 from tracea.errors import InvalidOption, InvalidShape, ResourceExceeded
 from tracea.flow.compile import compile_node
-from tracea.interface.operands import Given, check_same_dtype, number
+from tracea.interface.operands import Given, check_same_dtype, dispatched, number
 from tracea.runtime.buffers import ArrayKind, ArrayView
-from tracea.runtime.extension import dispatcher
 
 __all__ = ["PrepackedWeight", "prepack"]
+
+_OPERANDS: Final = ("a", "bias", "residual")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -63,11 +64,11 @@ class PrepackedWeight:
     ) -> Any:
         """Return ``activation(alpha · a @ weight + bias) + residual``; see ``tracea.ops.gemm``."""
         if self._dispatch is None:
-            self._dispatch = dispatcher(3, self._missed)
+            self._dispatch = dispatched(_OPERANDS, self._missed)
         return self._dispatch(a, bias, residual, out, activation, number("alpha", alpha))
 
     def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-        given = Given.of(("a", "bias", "residual"), arrays, out)
+        given = Given.of(_OPERANDS, arrays, out)
         activation, alpha = attributes
         given.check_floats(one_arithmetic=True)
         a = given.type(0)

@@ -14,11 +14,12 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidInput
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, dispatched
 from tracea.runtime.buffers import view
-from tracea.runtime.extension import dispatcher
 
 __all__ = ["EXACT_INTEGERS", "check_exact_numbers", "is_exact"]
+
+_OPERANDS: Final = ("numbers",)
 
 EXACT_INTEGERS: Final = 2**53  # up to here f64, in which kernels compute integers, tells every two of them apart
 _LARGEST: Final = {DType.BOOL: 1, DType.U8: 2**8, DType.I8: 2**7, DType.I32: 2**31, DType.I64: 2**63}
@@ -65,11 +66,11 @@ def _extremes(numbers: Any) -> tuple[int, int]:
 
 @cache
 def _dispatch_range() -> Any:
-    return dispatcher(1, _missed_range)
+    return dispatched(_OPERANDS, _missed_range)
 
 
 def _missed_range(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("numbers",), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     type_ = given.type(0)
     graph = Graph()
     node = graph.add_input(type_)

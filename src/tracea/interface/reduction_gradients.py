@@ -14,11 +14,10 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_statistics
-from tracea.interface.operands import Given, flag
+from tracea.interface.operands import Given, dispatched, flag
 from tracea.interface.reductions import axes_of, correction_number, dim_numbers
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import read_wholes
-from tracea.runtime.extension import dispatcher
 
 __all__ = [
     "amax_backward",
@@ -29,6 +28,9 @@ __all__ = [
     "sum_backward",
     "var_backward",
 ]
+
+_OF_SPREAD: Final = ("grad",)
+_OPERANDS: Final = ("grad", "x")
 
 Dims = int | Sequence[int] | None
 
@@ -128,13 +130,13 @@ def _check_grad(grad: TensorType, shape: tuple[int, ...], axes: Sequence[int], *
 
 @cache
 def _dispatch_spread() -> Any:
-    return dispatcher(1, _missed_spread)
+    return dispatched(_OF_SPREAD, _missed_spread)
 
 
 def _missed_spread(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     name, keepdim, written, *dims = attributes
     shape = tuple(int(extent) for extent in written.split(",") if extent)
-    given = Given.of(("grad",), arrays, out)
+    given = Given.of(_OF_SPREAD, arrays, out)
     given.check_floats()
     grad, axes = given.type(0), axes_of(dims, len(shape)) if shape else ()
     _check_grad(grad, shape, axes, keepdim=keepdim)
@@ -155,12 +157,12 @@ def _missed_spread(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(2, _missed)
+    return dispatched(_OPERANDS, _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     name, correction, keepdim, *dims = attributes
-    given = Given.of(("grad", "x"), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     given.check_floats()
     grad, x = given.type(0), given.type(1)
     shape = x.static_shape

@@ -16,11 +16,10 @@ from tracea.core.tensor_type import Dim, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
-from tracea.interface.operands import Given, flag, number
+from tracea.interface.operands import Given, dispatched, flag, number
 from tracea.interface.ranges import check_exact_numbers, is_exact
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import axis_number, read_whole
-from tracea.runtime.extension import dispatcher
 
 __all__ = [
     "all",
@@ -37,6 +36,8 @@ __all__ = [
     "sum",
     "var",
 ]
+
+_OPERANDS: Final = ("x",)
 
 _OF_NOTHING: Final = {
     "sum": 0.0,
@@ -191,12 +192,12 @@ def axes_of(dims: Sequence[int], rank: int) -> tuple[int, ...]:
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(1, _missed)
+    return dispatched(_OPERANDS, _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     name, dims = attributes[0], attributes[3:]
-    x = Given.of(("x",), arrays, out).type(0)
+    x = Given.of(_OPERANDS, arrays, out).type(0)
     axes = axes_of(dims, x.rank) if x.rank else ()
     terms = math.prod(x.static_shape[axis] for axis in axes) if name == "sum" else 1
     if name not in ("sum", "max", "min") or is_exact(x.dtype, terms):
@@ -208,12 +209,12 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
 @cache
 def _dispatch_exact() -> Any:
     """Return the dispatcher of integers that were checked, which every call's have to be."""
-    return dispatcher(1, _compiled_reduction)
+    return dispatched(_OPERANDS, _compiled_reduction)
 
 
 def _compiled_reduction(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     """Return the program of a reduction, given its name, correction, whether axes are kept, and axes; or its result."""
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     (name, correction, keepdims), dims = attributes[:3], attributes[3:]
     x = given.type(0)
     if name not in _OF_INTEGERS:

@@ -60,7 +60,7 @@ def filled(like: Any, wanted: TensorType, out: Any, value: float) -> Any:
     result = empty(wanted.static_shape, wanted.dtype, view(like).kind) if out is None else out
     target = view(result)
     if out is not None:
-        check_output(target, [view(like)])
+        check_output(target, {"the first operand": view(like)})
         count_write(target)
     target.numpy()[...] = value
     return result

@@ -10,14 +10,14 @@ from tracea.core.op import PointwiseOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.interface.operands import Given, flag
-from tracea.runtime.extension import dispatcher
+from tracea.interface.operands import Given, dispatched, flag
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["rope", "rope_backward"]
 
+_TABLES: Final = ("cos", "sin")
 # What the two elements of a pair become: x0 cos - x1 sin, x1 cos + x0 sin.
 _TURNED: Final[tuple[Expr, Expr]] = (
     Input(0) * Input(2) - Input(1) * Input(3),
@@ -40,7 +40,7 @@ def rope(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, out: Any = No
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch()(x, cos, sin, out, flag("interleaved", interleaved), False)
+    return _dispatch("x")(x, cos, sin, out, flag("interleaved", interleaved), False)
 
 
 def rope_backward(grad: Any, cos: Any, sin: Any, *, interleaved: bool = False, out: Any = None) -> Any:
@@ -50,18 +50,18 @@ def rope_backward(grad: Any, cos: Any, sin: Any, *, interleaved: bool = False, o
 
     Raises: as :func:`rope`.
     """
-    return _dispatch()(grad, cos, sin, out, flag("interleaved", interleaved), True)
+    return _dispatch("grad")(grad, cos, sin, out, flag("interleaved", interleaved), True)
 
 
 @cache
-def _dispatch() -> Any:
-    return dispatcher(3, _missed)
+def _dispatch(name: str) -> Any:
+    return dispatched((name, *_TABLES), _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     interleaved, is_back = attributes
     name = "grad" if is_back else "x"
-    given = Given.of((name, "cos", "sin"), arrays, out)
+    given = Given.of((name, *_TABLES), arrays, out)
     given.check_floats()
     x, tables = given.type(0), (given.type(1), given.type(2))
     if x.rank == 0 or x.static_shape[-1] % 2:

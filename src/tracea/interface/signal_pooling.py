@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.op import AdaptivePool2dOp, Pool2dOp, pool_to_grid
 from tracea.core.ops.images import is_channels_last, like_signal, no_rows, one_row
@@ -14,15 +14,16 @@ from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, flag
+from tracea.interface.operands import Given, dispatched, flag
 from tracea.interface.pooling import compile_mean_or_max, compile_windows, pooled, refuse_places, window_numbers
 from tracea.interface.whole_numbers import single
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["adaptive_avg_pool1d", "adaptive_max_pool1d", "avg_pool1d", "max_pool1d"]
+
+_OPERANDS: Final = ("x",)
 
 
 @tells_keywords
@@ -96,16 +97,16 @@ def adaptive_max_pool1d(
 
 @cache
 def _dispatch_pool() -> Any:
-    return dispatcher(1, _missed_pool)
+    return dispatched(_OPERANDS, _missed_pool)
 
 
 @cache
 def _dispatch_adaptive() -> Any:
-    return dispatcher(1, _missed_adaptive)
+    return dispatched(_OPERANDS, _missed_adaptive)
 
 
 def _missed_pool(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     name, size, step, pad, ceil, count_padding = attributes
     kind, x = pooled(given, name, 3)
     check_windows(name, {"l": x.static_shape[2]}, (size,), (step,), (pad,), ceil=ceil)
@@ -122,7 +123,7 @@ def _missed_pool(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
 
 
 def _missed_adaptive(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x",), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     name, count = attributes
     kind, x = pooled(given, name, 3)
     if x.shape[2] == 0:

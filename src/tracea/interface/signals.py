@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp, Epilogue
@@ -28,17 +28,21 @@ from tracea.interface.convolution_shapes import (
     transposed_numbers,
 )
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_filter_bias
+from tracea.interface.operands import Given, check_filter_bias, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
 from tracea.interface.transposed import compile_filter_gradient, compile_image_gradient
 from tracea.interface.whole_numbers import single
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["conv1d", "conv1d_grad_input", "conv1d_grad_weight", "conv_transpose1d"]
+
+_OF_CONV1D: Final = ("x", "weight", "bias", "residual")
+_OF_TRANSPOSED: Final = ("x", "weight", "bias")
+_OF_GRAD_INPUT: Final = ("grad", "weight")
+_OF_GRAD_WEIGHT: Final = ("x", "grad")
 
 
 @tells_keywords
@@ -161,26 +165,26 @@ def conv1d_grad_weight(
 
 @cache
 def _dispatch_conv1d() -> Any:
-    return dispatcher(4, _missed_conv1d)
+    return dispatched(_OF_CONV1D, _missed_conv1d)
 
 
 @cache
 def _dispatch_transposed() -> Any:
-    return dispatcher(3, _missed_transposed)
+    return dispatched(_OF_TRANSPOSED, _missed_transposed)
 
 
 @cache
 def _dispatch_grad_input() -> Any:
-    return dispatcher(2, _missed_grad_input)
+    return dispatched(_OF_GRAD_INPUT, _missed_grad_input)
 
 
 @cache
 def _dispatch_grad_weight() -> Any:
-    return dispatcher(2, _missed_grad_weight)
+    return dispatched(_OF_GRAD_WEIGHT, _missed_grad_weight)
 
 
 def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
+    given = Given.of(_OF_CONV1D, arrays, out)
     step, before, gap, groups, same, activation, accuracy, allowed = attributes
     x, weight = factors_of(given, "conv1d", 3)
     bias, residual = given.optional(2), given.optional(3)
@@ -215,7 +219,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
 
 
 def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "weight", "bias"), arrays, out)
+    given = Given.of(_OF_TRANSPOSED, arrays, out)
     numbers, (more, activation, allowed) = attributes[:4], attributes[4:]
     x, weight = factors_of(given, "conv_transpose1d", 3)
     bias = given.optional(2)
@@ -243,7 +247,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 
 
 def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("grad", "weight"), arrays, out)
+    given = Given.of(_OF_GRAD_INPUT, arrays, out)
     numbers, shape, allowed = attributes[:4], attributes[4:7], attributes[7]
     grad, weight = factors_of(given, "conv1d_grad_input", 3)
     same_shape(grad, check_forward("conv1d_grad_input", shape, weight.static_shape, numbers))
@@ -265,7 +269,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 
 
 def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("x", "grad"), arrays, out)
+    given = Given.of(_OF_GRAD_WEIGHT, arrays, out)
     numbers, shape, allowed = attributes[:4], attributes[4:7], attributes[7]
     x, grad = factors_of(given, "conv1d_grad_weight", 3)
     same_shape(grad, check_forward("conv1d_grad_weight", x.static_shape, shape, numbers))

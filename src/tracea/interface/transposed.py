@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import like_image
@@ -32,10 +32,9 @@ from tracea.interface.convolution_shapes import (
     transposed_numbers,
 )
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -47,6 +46,10 @@ __all__ = [
     "conv2d_grad_weight",
     "conv_transpose2d",
 ]
+
+_OF_TRANSPOSED: Final = ("x", "weight", "bias")
+_OF_GRAD_INPUT: Final = ("grad", "weight")
+_OF_GRAD_WEIGHT: Final = ("x", "grad")
 
 
 @tells_keywords
@@ -129,21 +132,21 @@ def conv2d_grad_weight(
 
 @cache
 def _dispatch_transposed() -> Any:
-    return dispatcher(3, _missed_transposed)
+    return dispatched(_OF_TRANSPOSED, _missed_transposed)
 
 
 @cache
 def _dispatch_grad_input() -> Any:
-    return dispatcher(2, _missed_grad_input)
+    return dispatched(_OF_GRAD_INPUT, _missed_grad_input)
 
 
 @cache
 def _dispatch_grad_weight() -> Any:
-    return dispatcher(2, _missed_grad_weight)
+    return dispatched(_OF_GRAD_WEIGHT, _missed_grad_weight)
 
 
 def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "weight", "bias"), arrays, out)
+    given = Given.of(_OF_TRANSPOSED, arrays, out)
     stride, padding, dilation, groups = attributes[:2], attributes[2:4], attributes[4:6], attributes[6]
     more, (activation, allowed) = attributes[7:9], attributes[9:]
     x, weight, bias = *factors_of(given, "conv_transpose2d", 4), given.optional(2)
@@ -177,7 +180,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 
 
 def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("grad", "weight"), arrays, out)
+    given = Given.of(_OF_GRAD_INPUT, arrays, out)
     numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
     grad, weight = factors_of(given, "conv2d_grad_input", 4)
     forward = _forward(TensorType(shape, grad.dtype), weight, numbers)
@@ -225,7 +228,7 @@ def compile_image_gradient(
 
 
 def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("x", "grad"), arrays, out)
+    given = Given.of(_OF_GRAD_WEIGHT, arrays, out)
     numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
     x, grad = factors_of(given, "conv2d_grad_weight", 4)
     forward = _forward(x, TensorType(shape, x.dtype), numbers)

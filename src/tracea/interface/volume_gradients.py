@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.op import Epilogue
 from tracea.core.ops.volumes import like_volume
@@ -23,15 +23,18 @@ from tracea.interface.convolution_shapes import (
     transposed_numbers,
 )
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["conv3d_grad_input", "conv3d_grad_weight", "conv_transpose3d"]
+
+_OF_TRANSPOSED: Final = ("x", "weight", "bias")
+_OF_GRAD_INPUT: Final = ("grad", "weight")
+_OF_GRAD_WEIGHT: Final = ("x", "grad")
 
 
 @tells_keywords
@@ -114,21 +117,21 @@ def conv3d_grad_weight(
 
 @cache
 def _dispatch_transposed() -> Any:
-    return dispatcher(3, _missed_transposed)
+    return dispatched(_OF_TRANSPOSED, _missed_transposed)
 
 
 @cache
 def _dispatch_grad_input() -> Any:
-    return dispatcher(2, _missed_grad_input)
+    return dispatched(_OF_GRAD_INPUT, _missed_grad_input)
 
 
 @cache
 def _dispatch_grad_weight() -> Any:
-    return dispatcher(2, _missed_grad_weight)
+    return dispatched(_OF_GRAD_WEIGHT, _missed_grad_weight)
 
 
 def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "weight", "bias"), arrays, out)
+    given = Given.of(_OF_TRANSPOSED, arrays, out)
     stride, padding, dilation, groups = attributes[:3], attributes[3:6], attributes[6:9], attributes[9]
     more, (activation, allowed) = attributes[10:13], attributes[13:]
     x, weight = factors_of(given, "conv_transpose3d", 5)
@@ -162,7 +165,7 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 
 
 def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("grad", "weight"), arrays, out)
+    given = Given.of(_OF_GRAD_INPUT, arrays, out)
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
     grad, weight = factors_of(given, "conv3d_grad_input", 5)
     same_shape(grad, check_forward("conv3d_grad_input", shape, weight.static_shape, numbers))
@@ -172,7 +175,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 
 
 def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("x", "grad"), arrays, out)
+    given = Given.of(_OF_GRAD_WEIGHT, arrays, out)
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
     x, grad = factors_of(given, "conv3d_grad_weight", 5)
     same_shape(grad, check_forward("conv3d_grad_weight", x.static_shape, shape, numbers))

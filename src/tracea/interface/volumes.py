@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.contract import Accuracy
 from tracea.core.op import Epilogue
@@ -16,15 +16,16 @@ from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
 from tracea.interface.convolution_shapes import check_filters, check_forward, factors_of, meant_padding
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_filter_bias
+from tracea.interface.operands import Given, check_filter_bias, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import triple, whole_number
-from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["conv3d"]
+
+_OPERANDS: Final = ("x", "weight", "bias", "residual")
 
 
 @tells_keywords
@@ -78,11 +79,11 @@ def _padding(weight: Any, padding: str, stride: Triple, dilation: Triple) -> Tri
 
 @cache
 def _dispatch_conv3d() -> Any:
-    return dispatcher(4, _missed_conv3d)
+    return dispatched(_OPERANDS, _missed_conv3d)
 
 
 def _missed_conv3d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
+    given = Given.of(_OPERANDS, arrays, out)
     numbers, (activation, accuracy, allowed) = attributes[:10], attributes[10:]
     x, weight = factors_of(given, "conv3d", 5)
     bias, residual = given.optional(2), given.optional(3)

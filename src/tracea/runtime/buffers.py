@@ -10,7 +10,7 @@ import enum
 import math
 import mmap
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -213,8 +213,8 @@ def check_operand(found: ArrayView, type_: TensorType, field: str) -> None:
         )
 
 
-def check_output(out: ArrayView, inputs: Sequence[ArrayView], field: str = "out") -> None:
-    """Refuse an output that is read-only, overlaps itself, or shares memory with an input.
+def check_output(out: ArrayView, others: Mapping[str, ArrayView], field: str = "out") -> None:
+    """Refuse an output that is read-only, overlaps itself, or shares memory with another array, each given by name.
 
     Raises: OverlappingOutput, ReadOnlyOutput.
     """
@@ -230,14 +230,14 @@ def check_output(out: ArrayView, inputs: Sequence[ArrayView], field: str = "out"
             remedy="give an array that was not expanded or broadcast",
         )
     low, high = out.byte_range
-    for index, other in enumerate(inputs):
+    for name, other in others.items():
         start, stop = other.byte_range
         if start < high and low < stop and _shares_memory(out, other):
             raise OverlappingOutput(
                 field=field,
-                got=f"{min(high, stop) - max(low, start)} bytes in which operand {index} lies too",
+                got=f"{min(high, stop) - max(low, start)} bytes in which {name} lies too",
                 expected="memory of its own",
-                remedy="write to another array, or copy the input",
+                remedy=f"write to another array, or copy {name}",
             )
 
 

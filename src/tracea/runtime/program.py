@@ -147,6 +147,7 @@ class Program(ProcessBound):
     """Calls on inputs, outputs, constants and an arena. Frozen: a program never changes after it was built.
 
     ``index_ranges`` say which inputs name places in memory: every run checks them before the first call.
+    ``input_names`` are what errors call the inputs, of a program whose caller gave them by name.
     """
 
     calls: tuple[Call, ...]
@@ -156,6 +157,7 @@ class Program(ProcessBound):
     arena_bytes: int = 0
     name: str = "program"
     index_ranges: tuple[IndexRange, ...] = ()
+    input_names: tuple[str, ...] = ()
     _native: _Native = field(default_factory=_Native, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -245,21 +247,22 @@ class Program(ProcessBound):
             raise InvalidShape(
                 field="inputs", got=len(arrays), expected=len(self.inputs), remedy="give one array for each input"
             )
-        views = [view(array, f"input {index}") for index, array in enumerate(arrays)]
-        for index, (found, type_) in enumerate(zip(views, self.inputs, strict=True)):
-            check_operand(found, type_, f"input {index}")
+        names = self.input_names or tuple(f"input {index}" for index in range(len(arrays)))
+        views = [view(array, name) for name, array in zip(names, arrays, strict=True)]
+        for name, found, type_ in zip(names, views, self.inputs, strict=True):
+            check_operand(found, type_, name)
         for each in self.index_ranges:
             each.check(views[each.input])
-        results = self._outputs(out, views)
+        results = self._outputs(out, dict(zip(names, views, strict=True)))
         launcher().run(
             self.handle, [found.address for found in views], [found.address for found in results], threads, self.name
         )
         owners = tuple(found.owner for found in results)
         return owners[0] if len(owners) == 1 else owners
 
-    def _outputs(self, out: Any, inputs: Sequence[ArrayView]) -> list[ArrayView]:
+    def _outputs(self, out: Any, inputs: Mapping[str, ArrayView]) -> list[ArrayView]:
         if out is None:
-            kind = inputs[0].kind if inputs else ArrayKind.NUMPY
+            kind = next((given.kind for given in inputs.values()), ArrayKind.NUMPY)
             return [view(empty_of(type_, kind)) for type_ in self.outputs]
         given = cast("Sequence[Any]", out if isinstance(out, (tuple, list)) else (out,))
         if len(given) != len(self.outputs):
@@ -267,10 +270,12 @@ class Program(ProcessBound):
                 field="out", got=len(given), expected=len(self.outputs), remedy="give one array for each output"
             )
         found = [view(array, "out") for array in given]
+        others = dict(inputs)
         for index, (array, type_) in enumerate(zip(found, self.outputs, strict=True)):
             name = "out" if len(found) == 1 else f"out[{index}]"
             check_operand(array, type_, name)
-            check_output(array, [*inputs, *found[:index]], name)
+            check_output(array, others, name)
+            others[name] = array
         for array in found:
             count_write(array)
         return found

@@ -46,7 +46,7 @@ class Compiled:
     def call(self, given: Sequence[torch.Tensor], tensors: list[torch.Tensor]) -> Any:
         """Return the module's results for a call's tensors, which are ``given`` in the strides that were compiled."""
         _check_values(tensors, self.input_spec)
-        check_written(given, self.writes)
+        check_written(given, self.input_spec.names, self.writes)
         results = self.run(tensors)
         if self.writes:
             write_inputs(self.writes, given, results)

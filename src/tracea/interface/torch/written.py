@@ -52,7 +52,7 @@ def _places(
     return indices.clone() if any(other.input == write.at for other in writes) else indices
 
 
-def check_written(given: Sequence[torch.Tensor], writes: Sequence[InputWrite]) -> None:
+def check_written(given: Sequence[torch.Tensor], names: Sequence[str], writes: Sequence[InputWrite]) -> None:
     """Check that each tensor that is written to has memory of its own, before anything is computed.
 
     Raises:
@@ -69,5 +69,9 @@ def check_written(given: Sequence[torch.Tensor], writes: Sequence[InputWrite]) -
                 expected="one that may be written to here",
                 remedy="call under torch.inference_mode(), or give a clone",
             )
-        others = [view(tensor.detach()) for number, tensor in enumerate(given) if number != write.input]
+        others = {
+            name: view(tensor.detach(), name)
+            for number, (name, tensor) in enumerate(zip(names, given, strict=True))
+            if number != write.input
+        }
         check_output(view(target.detach(), write.name), others, write.name)
