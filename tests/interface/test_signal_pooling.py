@@ -273,6 +273,6 @@ def test_is_refused_in_the_words_of_signals(name: str) -> None:
 def test_pooling_of_images_names_that_of_signals_for_three_axes(name: str) -> None:
     with pytest.raises(InvalidShape) as caught:
         getattr(ops, name)(X, 2)
-    assert caught.value.remedy == f"{name.replace('2d', '1d')} takes three axes; x[None] is a batch of one image"
+    assert caught.value.remedy == f"x[None] is a batch of one image; {name.replace('2d', '1d')} takes three axes"
     with pytest.raises(InvalidShape, match=r"at least one channel\. Remedy: give the images a channel"):
         getattr(ops, name)(X[:, :0, None], (1, 2))

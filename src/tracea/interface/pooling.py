@@ -205,11 +205,13 @@ def pooled(given: Given, op: str, axes: int) -> tuple[PoolKind, TensorType]:
             if rank == x.rank
         ]
         mended = axes_remedy("x", x.rank, axes, f"one {one}")
+        # An image alone is what most three axes are; more axes are rather another op's.
+        remedies = [mended, *others] if x.rank < axes else [*others, mended]
         raise InvalidShape(
             field=op,
             got=plain_shape(x.shape),
             expected=f"(n, c, {places}), at least one channel",
-            remedy="; ".join([*others, mended]) if mended else f"give the {one}s a channel, or leave the pooling out",
+            remedy="; ".join(remedies) if mended else f"give the {one}s a channel, or leave the pooling out",
         )
     return PoolKind.MAX if "max" in op else PoolKind.AVERAGE, x
 

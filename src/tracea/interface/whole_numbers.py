@@ -14,6 +14,7 @@ __all__ = ["axis_number", "each_axis", "pair", "read_whole", "read_wholes", "sin
 
 _LARGEST: Final = 2**31 - 1
 _SEVERAL: Final = {1: "a sequence of one", 2: "two: rows and columns", 3: "three: planes, rows and columns"}
+_USUAL: Final = {"kernel_size": 2}  # where the least is no use: a window of one is its element
 _TRUTH: Final = ("bool", "torch.bool")  # element types whose one element torch takes for 1
 
 
@@ -118,13 +119,14 @@ def each_axis(name: str, value: Any, least: int, axes: int) -> tuple[int, ...]:
     Raises:
         InvalidOp: it is neither, or less than ``least``.
     """
+    example = f"{name}={_USUAL.get(name, least)}"
     several = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
     if several:
         values = tuple(cast("Sequence[Any]", value))
         if len(values) in (1, axes):
-            return tuple(whole_number(name, each, least) for each in (values * axes)[:axes])
+            return tuple(whole_number(name, each, least, remedy=example) for each in (values * axes)[:axes])
     elif read_whole(value) is not None:
-        return (whole_number(name, value, least),) * axes
+        return (whole_number(name, value, least, remedy=example),) * axes
     sided = name == "padding" and several and len(cast("Sequence[Any]", value)) == 2 * axes
-    remedy = "pad each side of x first: torch.nn.functional.pad (a maximum with -inf)" if sided else f"{name}={least}"
+    remedy = "pad each side of x first: torch.nn.functional.pad (a maximum with -inf)" if sided else example
     raise InvalidOp(field=name, got=as_given(value), expected=f"a whole number, or {_SEVERAL[axes]}", remedy=remedy)
