@@ -37,8 +37,20 @@ def plain_field(value: Any, depth: int = 0) -> Any:
             was_cut = len(every) == _MAX_ITEMS + 1 and str(every[-1]).startswith("… (")  # and pickled since
             plain = tuple(plain_field(item, depth + 1) for item in (every if was_cut else every[:_MAX_ITEMS]))
             return plain if len(plain) == len(every) else (*plain, f"… ({len(every)} in all)")
+        case type():
+            return clipped(value.__name__, MAX_TEXT)
+        case _ if hasattr(type(value), "__dlpack__"):
+            return clipped(_array_text(value), MAX_TEXT)
         case _:
-            return clipped(value.__name__ if isinstance(value, type) else repr(value), MAX_TEXT)
+            return clipped(repr(value), MAX_TEXT)
+
+
+def _array_text(array: Any) -> str:
+    """Return what a tensor or an array is: its elements tell nobody which argument was meant, and may be on a GPU."""
+    try:
+        return f"{type(array).__name__} of shape {tuple(array.shape)} and dtype {array.dtype}"
+    except Exception:  # of the array's own code
+        return type(array).__name__
 
 
 def clipped(text: str, limit: int) -> str:

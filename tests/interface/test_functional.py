@@ -187,6 +187,18 @@ def test_norms_without_weights_and_with_one_of_them(rng):
     torch.testing.assert_close(tracea.ops.rms_norm(x), torch.nn.functional.rms_norm(x, (40,), None, 1e-6))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_rms_norm_without_eps_adds_what_torch_does(dtype):
+    x = torch.linspace(-3e-4, 3e-4, 80).reshape(2, 40).to(dtype)  # squares about as large as the eps of float32
+    torch.testing.assert_close(tracea.ops.rms_norm(x, None, None), torch.nn.functional.rms_norm(x, (40,)))
+    grad = torch.ones_like(x)
+    wide = x.double().clone().requires_grad_()
+    y = torch.nn.functional.rms_norm(wide, (40,), None, torch.finfo(torch.promote_types(dtype, torch.float32)).eps)
+    (wanted,) = torch.autograd.grad(y, wide, grad.double())
+    found, _ = tracea.ops.rms_norm_backward(grad, x, None, None)
+    torch.testing.assert_close(found, wanted.to(dtype), rtol=4 * torch.finfo(dtype).eps, atol=0.01)
+
+
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_softmax_along_any_axis(rng, dim, kind):

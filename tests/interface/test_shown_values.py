@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 import tracea
-from tracea.errors import InvalidInput, OverlappingOutput
+from tracea.errors import InvalidDType, InvalidInput, OverlappingOutput
 
 X = np.ones((2, 3, 8, 8), np.float32)
 W = np.ones((4, 3, 3, 3), np.float32)
@@ -63,3 +64,73 @@ def test_an_overlap_is_named_by_the_operands_that_were_left_out_too() -> None:
     bias, out = memory[:8], memory[:64].reshape(8, 8)
     with pytest.raises(OverlappingOutput, match="32 bytes in which bias lies too"):
         tracea.ops.layer_norm(A, None, bias, out=out)
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda it: tracea.ops.softmax(A, it), "dim"),
+        (lambda it: tracea.ops.sum(A, it), "dim"),
+        (lambda it: tracea.ops.layer_norm(A, None, None, it), "eps"),
+        (lambda it: tracea.ops.rms_norm(A, A[0], it), "eps"),
+        (lambda it: tracea.ops.group_norm(X, it), "num_groups"),
+        (lambda it: tracea.ops.conv2d(X, W, stride=it), "stride"),
+        (lambda it: tracea.ops.conv2d(X, W, stride=(1, it)), "stride"),
+        (lambda it: tracea.ops.conv2d(X, W, padding=it), "padding"),
+        (lambda it: tracea.ops.conv2d(X, W, activation=it), "activation"),
+        (lambda it: tracea.ops.max_pool2d(X, it), "kernel_size"),
+        (lambda it: tracea.ops.max_pool2d(X, 2, ceil_mode=it), "ceil_mode"),
+        (lambda it: tracea.ops.adaptive_avg_pool2d(X, it), "output_size"),
+        (lambda it: tracea.ops.gemm(A, A, alpha=it), "alpha"),
+        (lambda it: tracea.ops.topk(A, it), "k"),
+        (lambda it: tracea.ops.attention(X, X, X, causal=it), "causal"),
+        (tracea.load, "path"),
+        (lambda it: tracea.Budget(trials=it), "budget.trials"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("it", "shown"),
+    [
+        (torch.full((3, 2), 0.625), "Tensor of shape (3, 2) and dtype torch.float32"),
+        (np.full((3, 2), 0.625), "ndarray of shape (3, 2) and dtype float64"),
+    ],
+    ids=["torch", "numpy"],
+)
+def test_an_array_in_the_place_of_a_number_is_shown_by_its_type_and_not_by_its_elements(
+    call: Callable[[object], object], field: str, it: object, shown: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        call(it)
+    assert f"{field}: got {shown}" in str(caught.value)
+    assert "0.625" not in str(caught.value)
+
+
+def test_what_an_array_cannot_say_of_itself_is_left_out() -> None:
+    class Hostile(np.ndarray):
+        @property
+        def shape(self) -> None:  # type: ignore[override]
+            raise RuntimeError
+
+    with pytest.raises(InvalidInput, match="dim: got Hostile, expected an axis"):
+        tracea.ops.softmax(A, np.zeros((2, 2)).view(Hostile))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tracea.ops.layer_norm(A, 1e-3, A[0]),
+        lambda: tracea.ops.layer_norm(A, A[0], 1e-3),
+        lambda: tracea.ops.rms_norm(A, 1e-3),
+        lambda: tracea.ops.group_norm(X, 3, 1e-3),
+    ],
+)
+def test_an_eps_in_the_place_of_a_parameter_is_told_its_name(call: Callable[[], object]) -> None:
+    with pytest.raises(InvalidDType, match=r"(weight|bias): got 0\.001, .* Remedy: give it by name: eps=0\.001"):
+        call()
+
+
+@pytest.mark.parametrize("size", [None, 0, (0, 1), 2.5, (2, 2, 2)])
+def test_a_window_is_told_a_size_that_pools_something(size: object) -> None:
+    for pool in (tracea.ops.max_pool2d, tracea.ops.avg_pool2d):
+        with pytest.raises(InvalidInput, match=r"Remedy: kernel_size=2$"):
+            pool(X, size)

@@ -11,6 +11,7 @@ from tracea.core.dtype import DType
 from tracea.core.graph import Graph, Node
 from tracea.core.names import as_given
 from tracea.doctor import Decision
+from tracea.error_fields import plain_field
 from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.asked import check_library, check_listener
 from tracea.flow.compile import Compiled
@@ -152,7 +153,7 @@ def load(path: str | os.PathLike[str]) -> RunnableProgram:
     except (OSError, ValueError, TypeError) as error:  # ValueError: a null byte, or no Unicode; TypeError: no path
         raise InvalidOption(
             field="path",
-            got=f"{as_given(path)}: {getattr(error, 'strerror', None) or error}",
+            got=f"{plain_field(as_given(path))}: {getattr(error, 'strerror', None) or error}",
             expected="a file that program.save wrote",
             remedy=f"give the path of one that this user can read; relative paths begin at {Path.cwd()}",
         ) from error

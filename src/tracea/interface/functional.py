@@ -46,6 +46,8 @@ from tracea.interface.normalizations import (
     compiled_softmax,
     group_norm,
     log_softmax,
+    norm_eps,
+    refuse_eps_in_place,
 )
 from tracea.interface.operands import Given, check_same_dtype, dispatched, inner_remedy, number
 from tracea.interface.policy import library, library_allowed
@@ -221,15 +223,19 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, 
     return _dispatch_norm(RowKind.LAYER_NORM)(x, weight, bias, out, number("eps", eps, example=1e-5))
 
 
-def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None) -> Any:
+def rms_norm(x: Any, weight: Any = None, eps: float | None = 1e-6, *, out: Any = None) -> Any:
     """Return ``x / sqrt(mean of x² + eps) · weight`` along the last axis.
+
+    ``eps`` None is torch's: the distance from 1 to the next number of what is computed in, f32 for 16 bits.
 
     Shapes: weight is (columns,).
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or
     not finite.
     """
-    return _dispatch_norm(RowKind.RMS_NORM)(x, weight, None, out, number("eps", eps, example=1e-5))
+    return _dispatch_norm(RowKind.RMS_NORM)(
+        x, weight, None, out, None if eps is None else number("eps", eps, example=1e-6)
+    )
 
 
 @cache
@@ -287,6 +293,7 @@ def _dispatch_norm(kind: RowKind) -> Any:
                 expected="a tensor or an array of one value for each column, or None",
                 remedy="leave out the normalized shape: the last axis of x is normalized",
             )
+        refuse_eps_in_place(_OF_NORM, arrays)
         given = Given.of(_OF_NORM, arrays, out)
         given.check_floats()
         x, weight, bias = given.type(0), given.optional(1), given.optional(2)
@@ -302,7 +309,7 @@ def _dispatch_norm(kind: RowKind) -> Any:
             operands.append(operand)
             expr = expr * Input(len(operands)) if name == "weight" else expr + Input(len(operands))
         epilogue = Epilogue(expr, tuple(operands))
-        op = RowOp(kind=kind, x=(x,), epilogue=epilogue, eps=attributes[0], out=given.result)
+        op = RowOp(kind=kind, x=(x,), epilogue=epilogue, eps=norm_eps(attributes[0], x), out=given.result)
         given.check_result(op)
         return compile_op(op, threads=threads)
 

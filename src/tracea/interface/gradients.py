@@ -20,7 +20,7 @@ from tracea.flow.channel_groups import add_group_norm_gradients
 from tracea.flow.channel_planes import norm_of_planes
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
-from tracea.interface.normalizations import check_channels, check_groups, positive_eps
+from tracea.interface.normalizations import check_channels, check_groups, norm_eps, positive_eps
 from tracea.interface.operands import Given, dispatched
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import apart, compile_as_vectors, compile_as_views, dense_like, filled, vector
@@ -78,14 +78,14 @@ def layer_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-5
     return _dispatch_norm(RowKind.LAYER_NORM)(grad, x, weight, None, positive_eps(eps))
 
 
-def rms_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-6) -> tuple[Any, Any]:
+def rms_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float | None = 1e-6) -> tuple[Any, Any]:
     """Return the gradients of ``rms_norm(x, weight, eps)`` for x and weight; that of weight is a sum over rows.
 
     Shapes: grad and x are (..., columns), weight (columns,).
 
     Raises: as :func:`layer_norm_backward`.
     """
-    return _dispatch_norm(RowKind.RMS_NORM)(grad, x, weight, None, positive_eps(eps))
+    return _dispatch_norm(RowKind.RMS_NORM)(grad, x, weight, None, None if eps is None else positive_eps(eps))
 
 
 def group_norm_backward(
@@ -161,7 +161,7 @@ def _dispatch_norm(kind: RowKind) -> Any:
                 expected=x.shape[-1:],
                 remedy="give one value for each column",
             )
-        op = NormGradientOp(kind=kind, grad=grad, x=x, weight=weight, eps=attributes[0])
+        op = NormGradientOp(kind=kind, grad=grad, x=x, weight=weight, eps=norm_eps(attributes[0], x))
         given.check_result(op)
         if x.elements == 0:  # no row, or rows without a column
             return tuple(filled(arrays[1], TensorType(shape, x.dtype), None, 0.0) for shape in op.parts)

@@ -12,7 +12,7 @@ from tracea.core.graph import Graph
 from tracea.core.op import PointwiseOp, ReduceKind, RowKind, RowOp, Statistic, StatisticsOp, ViewKind
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import host
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.channel_groups import add_group_norm, has_narrow_groups
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_statistics, wide_type
@@ -35,7 +35,9 @@ __all__ = [
     "compiled_softmax",
     "group_norm",
     "log_softmax",
+    "norm_eps",
     "positive_eps",
+    "refuse_eps_in_place",
 ]
 
 _OF_LOG_SOFTMAX: Final = ("x",)
@@ -134,6 +136,26 @@ def positive_eps(eps: Any) -> float:
     return found
 
 
+def norm_eps(eps: float | None, x: TensorType) -> float:
+    """Return what a norm of rows adds inside its root; None is torch's, the rounding unit of what x is computed in.
+
+    Raises: InvalidOp: it is negative or not finite.
+    """
+    return x.dtype.compute.eps if eps is None else positive_eps(eps)
+
+
+def refuse_eps_in_place(names: Sequence[str], arrays: Sequence[Any]) -> None:
+    """Refuse a number in the place of a norm's parameter: torch's functions have eps elsewhere.
+
+    Raises: InvalidDType: there is one.
+    """
+    for name, array in zip(names, arrays, strict=True):
+        if isinstance(array, float):
+            raise InvalidDType(
+                field=name, got=array, expected="a tensor or an array, or None", remedy=f"give it by name: eps={array}"
+            )
+
+
 @cache
 def _dispatch_log_softmax() -> Any:
     return dispatched(_OF_LOG_SOFTMAX, _missed_log_softmax)
@@ -178,6 +200,7 @@ def _dispatch_group_norm() -> Any:
 
 
 def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    refuse_eps_in_place(_OF_GROUP_NORM, arrays)
     given = Given.of(_OF_GROUP_NORM, arrays, out)
     given.check_floats()
     groups, eps = attributes
@@ -220,6 +243,7 @@ def _dispatch_batch_norm() -> Any:
 
 
 def _missed_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    refuse_eps_in_place(_OF_BATCH_NORM, arrays)
     given = Given.of(_OF_BATCH_NORM, arrays, out)
     given.check_floats()
     x = given.type(0)

@@ -240,8 +240,9 @@ def flag(name: str, value: Any) -> bool:
     Raises: InvalidOp: it is neither.
     """
     if (not isinstance(value, int) or value not in (0, 1)) and type(value) is not np.bool_:
-        got = value if isinstance(value, int) else type(value).__name__
-        raise InvalidOp(field=name, got=got, expected="True | False", remedy=f"{name}=True, or {name}=False")
+        raise InvalidOp(
+            field=name, got=as_given(value), expected="True | False", remedy=f"{name}=True, or {name}=False"
+        )
     return bool(value)
 
 
