@@ -25,6 +25,9 @@ Q = np.ones((1, 1, 100, 8), np.float32)
 def test_lists_of_element_types_name_those_that_an_op_takes(dtype: Any) -> None:
     with pytest.raises(InvalidDType, match="x: got ") as caught:
         softmax(X.astype(dtype))
+    assert caught.value.expected == ("f64", "f32", "f16", "bf16")
+    with pytest.raises(InvalidDType, match="x: got ") as caught:
+        tracea.ops.sum(X.astype(dtype))
     assert caught.value.expected == ("f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "bool")
 
 

@@ -1,4 +1,4 @@
-"""What was given is shown as it was: a string in quotes where a number is expected, an overlap by its operand."""
+"""What was given is shown as it was: a string in quotes, an array by its type, an overlap by its argument."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tracea
-from tracea.errors import InvalidDType, InvalidInput, OverlappingOutput
+from tracea.errors import InvalidDType, InvalidInput, InvalidStride, OverlappingOutput
 
 X = np.ones((2, 3, 8, 8), np.float32)
 W = np.ones((4, 3, 3, 3), np.float32)
@@ -134,3 +134,52 @@ def test_a_window_is_told_a_size_that_pools_something(size: object) -> None:
     for pool in (tracea.ops.max_pool2d, tracea.ops.avg_pool2d):
         with pytest.raises(InvalidInput, match=r"Remedy: kernel_size=2$"):
             pool(X, size)
+
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+ROW = np.zeros(8, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("op", "field", "taken"),
+    [
+        (tracea.ops.softmax, "x", FLOATS),
+        (tracea.ops.mean, "x", FLOATS),
+        (lambda it: tracea.ops.gemm(A, A, residual=it), "residual", FLOATS),
+        (lambda it: tracea.ops.softmax(A, out=it), "out", FLOATS),
+        (tracea.ops.sum, "x", (*FLOATS, "i64", "i32", "i8", "u8", "bool")),
+        (tracea.ops.argmax, "x", (*FLOATS, "i64", "i32", "i8", "u8", "bool")),
+        (lambda it: tracea.ops.argmax(A, 0, out=it), "out", "i64"),
+        (lambda it: tracea.ops.sum(A, 0, out=it), "out", "the result's own type"),
+        (lambda it: tracea.ops.embedding(it, A), "indices", ("i64", "i32")),
+        (lambda it: tracea.ops.cross_entropy(A, it), "target", ("i64", "i32")),
+        (lambda it: tracea.ops.attention(X, X, X, mask=it), "mask", (*FLOATS, "bool")),
+        (tracea.ops.fuse(["relu"]), "operand 0", (*FLOATS, "i32", "i8", "u8", "bool")),
+    ],
+)
+def test_an_unknown_element_type_is_told_those_that_this_op_takes(
+    op: Callable[[object], object], field: str, taken: object
+) -> None:
+    for unknown in (np.zeros((8, 8), np.complex64), torch.zeros(8, 8, dtype=torch.int16)):
+        with pytest.raises(InvalidDType) as caught:
+            op(unknown)
+        assert caught.value.field == field
+        assert caught.value.expected in (taken, (taken,))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tracea.ops.sum(A, 0, out=np.broadcast_to(A[0, :1], 8)),
+        lambda: tracea.ops.var(A, 0, out=np.broadcast_to(A[0, :1], 8)),
+        lambda: tracea.ops.argmax(A, 0, out=np.broadcast_to(ROW[:1], 8)),
+        lambda: tracea.ops.softmax(A, out=np.broadcast_to(A[0], (8, 8))),
+        lambda: tracea.ops.layer_norm(A, out=np.broadcast_to(A[0], (8, 8))),
+        lambda: tracea.ops.gemm(A, A, out=np.broadcast_to(A[0], (8, 8))),
+        lambda: tracea.ops.cumsum(A, 0, out=np.broadcast_to(A[0], (8, 8))),
+        lambda: tracea.ops.max_pool2d(X, 2, out=np.broadcast_to(X[:1, :1, :1, :1], (2, 3, 4, 4))),
+    ],
+)
+def test_an_expanded_out_is_called_out(call: Callable[[], object]) -> None:
+    with pytest.raises(InvalidStride, match=r"^out: got \(.*, expected one address per element"):
+        call()

@@ -17,7 +17,6 @@ from tracea.errors import (
     InvalidOp,
     InvalidShape,
     InvalidStride,
-    OverlappingOutput,
     TraceaError,
 )
 
@@ -222,13 +221,13 @@ NOTHING = np.zeros((0, 3), np.float32)
 OF_NOTHING: dict[str, tuple[type[TraceaError], Callable[[], Any]]] = {
     "read-only": (InvalidStride, lambda: tracea.ops.mean(NOTHING, dim=0, out=_read_only(3))),
     "over itself": (
-        OverlappingOutput,
+        InvalidStride,
         lambda: tracea.ops.sum(
             NOTHING, dim=0, out=np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (3,), (0,), writeable=True)
         ),
     ),
     "expanded": (
-        OverlappingOutput,
+        InvalidStride,
         lambda: tracea.ops.prod(torch.ones(0, 3), dim=0, out=torch.zeros(1).expand(3)),
     ),
 }

@@ -17,17 +17,18 @@ from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention_pairs import listed_pairs
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_same_dtype, dispatched, flag, number
+from tracea.interface.operands import FLOATS, Given, check_same_dtype, dispatched, flag, number
 from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.attention.spans import Band
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["NAMES", "attention", "checked_operands", "checked_window", "forward_op", "written_score"]
+__all__ = ["MASKS", "NAMES", "attention", "checked_operands", "checked_window", "forward_op", "written_score"]
 
 _MOST_OPERANDS: Final = 4
 NAMES: Final = ("q", "k", "v", "mask", *(f"operands[{i}]" for i in range(_MOST_OPERANDS)))
+MASKS: Final = dict.fromkeys(NAMES[3:], (*FLOATS, "bool"))  # what they may be besides q, k and v
 _TABLES: Final = ("firsts", "pairs")
 
 
@@ -145,7 +146,7 @@ def _dispatch() -> Any:
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     causal, window, scale, written, rows, room, each = attributes
-    given = Given.of(NAMES, arrays[: len(NAMES)], out)
+    given = Given.of(NAMES, arrays[: len(NAMES)], out, takes=MASKS)
     op = forward_op(given, causal=causal, window=window, scale=scale, written=written)
     given.check_result_arithmetic(op.q.dtype)
     spans = None if rows is None else PairSpans(rows=rows, room=room, each=each)
@@ -181,7 +182,7 @@ def forward_op(
             raise InvalidDType(
                 field=given.names[position],
                 got=other.dtype.value,
-                expected="floats or booleans",
+                expected=MASKS[NAMES[3]],
                 remedy="convert integers to floats",
             )
         if other is not None and other.dtype is DType.F64 and q.dtype is not DType.F64:

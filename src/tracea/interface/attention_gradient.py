@@ -10,7 +10,7 @@ from tracea.core.expr import Expr
 from tracea.core.op import AttentionGradientOp
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
-from tracea.interface.attention import NAMES, checked_operands, checked_window, forward_op, written_score
+from tracea.interface.attention import MASKS, NAMES, checked_operands, checked_window, forward_op, written_score
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_same_dtype, dispatched, flag, number
 from tracea.interface.results import apart
@@ -71,7 +71,7 @@ def _dispatch() -> Any:
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     causal, window, scale, written = attributes
-    given = Given.of(_NAMES, arrays, out)
+    given = Given.of(_NAMES, arrays, out, takes=MASKS)
     forward = forward_op(given, causal=causal, window=window, scale=scale, written=written, first=2)
     grad, y = given.type(0), given.type(1)
     for name, type_ in (("grad", grad), ("y", y)):

@@ -21,7 +21,7 @@ from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_reduction
 from tracea.interface.layouts import kept_layout
-from tracea.interface.operands import Given, dispatched
+from tracea.interface.operands import INDICES, Given, dispatched
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, read_whole, whole_number
@@ -148,7 +148,7 @@ def _dispatch_rows() -> Any:
 
 
 def _missed_rows(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(_OF_ROWS, arrays, out)
+    given = Given.of(_OF_ROWS, arrays, out, takes={"indices": INDICES})
     rows, skipped = attributes
     grad, places = given.type(0), given.type(1)
     named = given.index_range(1, rows, Named.ROWS)
@@ -189,7 +189,7 @@ def _dispatch_places() -> Any:
 
 def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     """Return the program that compares each place with each element's own: there are few for each slab."""
-    given = Given.of(_OF_PLACES, arrays, out)
+    given = Given.of(_OF_PLACES, arrays, out, takes={"places": INDICES})
     count, dim = attributes
     grad, places = given.type(0), given.type(1)
     named = given.index_range(1, count, Named.PLACES)

@@ -24,7 +24,7 @@ from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_node, compile_op
 from tracea.interface.layouts import kept_layout
-from tracea.interface.operands import Given, check_same_dtype, dispatched
+from tracea.interface.operands import FOLLOWING, NARROW, Given, check_same_dtype, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.prepacked import PrepackedWeight
 from tracea.runtime.buffers import ArrayKind
@@ -151,8 +151,10 @@ class Fused:
 
     def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
         (allowed,) = attributes
-        given = Given.of(self._names, arrays, out)
-        if self.steps[0] == "gemm" or self.steps[0] in _ROWS:
+        is_elementwise = self.steps[0] != "gemm" and self.steps[0] not in _ROWS
+        takes = dict.fromkeys(self._names, NARROW) | {"out": FOLLOWING} if is_elementwise else {}
+        given = Given.of(self._names, arrays, out, takes=takes)
+        if not is_elementwise:
             given.check_floats(one_arithmetic=self.steps[0] == "gemm")
         else:
             self._refuse_wide_integers(given)

@@ -11,7 +11,7 @@ from tracea.core.dtype import DType
 from tracea.core.op import Epilogue, GroupedGemmOp
 from tracea.errors import InvalidDType, InvalidInput, InvalidShape
 from tracea.flow.compile import compile_op
-from tracea.interface.operands import Given, check_same_dtype, dispatched
+from tracea.interface.operands import FLOATS, INDICES, Given, check_same_dtype, dispatched
 from tracea.interface.whole_numbers import read_wholes
 from tracea.kernels.gemm.grouped import PART_ROWS, part_tables, parts_of
 from tracea.runtime.buffers import empty, view
@@ -52,10 +52,10 @@ def grouped_gemm(
 
 def _extents(x: Any, weights: Any) -> tuple[int, int]:
     """Return rows and groups: what is wrong with both is said before tables are made of so many rows."""
-    given = {name: view(array, name) for name, array in (("x", x), ("weights", weights))}
+    given = {name: view(array, name, FLOATS) for name, array in (("x", x), ("weights", weights))}
     for name, each in given.items():
         if not each.dtype.is_float:
-            raise InvalidDType(field=name, got=each.dtype.value, expected="floats", remedy="cast it")
+            raise InvalidDType(field=name, got=each.dtype.value, expected=FLOATS, remedy="cast it")
     shapes = {name: each.shape for name, each in given.items()}
     fits = len(shapes["x"]) == 2 and len(shapes["weights"]) == 3 and shapes["x"][1] == shapes["weights"][1]
     if not fits:
@@ -81,10 +81,10 @@ def _ends(offsets: Any, groups: int, rows: int) -> bytes:
 
     Raises: InvalidDType, InvalidShape, InvalidDevice. InvalidInput: they descend, or lie beyond the rows.
     """
-    given = view(_as_array(offsets), "offsets")
+    given = view(_as_array(offsets), "offsets", INDICES)
     if given.dtype not in (DType.I64, DType.I32):
         raise InvalidDType(
-            field="offsets", got=given.dtype.value, expected="i64 | i32", remedy="give the row behind each group's last"
+            field="offsets", got=given.dtype.value, expected=INDICES, remedy="give the row behind each group's last"
         )
     if given.shape != (groups,):
         raise InvalidShape(

@@ -16,7 +16,7 @@ from tracea.core.ops.indexed import MOST_LARGEST
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
-from tracea.interface.operands import Given, dispatched, flag
+from tracea.interface.operands import ANY, FOLLOWING, INDICES, Given, dispatched, flag
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
@@ -110,7 +110,7 @@ def _dispatch_embedding() -> Any:
 
 def _missed_embedding(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     del attributes
-    given = Given.of(_OF_EMBEDDING, arrays, out)
+    given = Given.of(_OF_EMBEDDING, arrays, out, takes={"indices": INDICES, "table": ANY, "out": FOLLOWING})
     places, table = given.type(0), given.type(1)
     if table.rank != 2:
         raise InvalidShape(field="table", got=table.shape, expected="(rows, columns)", remedy="reshape it")

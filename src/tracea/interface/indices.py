@@ -16,7 +16,7 @@ from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import wide_type
 from tracea.flow.room import require_memory
-from tracea.interface.operands import Given, dispatched, flag
+from tracea.interface.operands import ANY, Given, dispatched, flag
 from tracea.interface.ranges import check_exact_numbers
 from tracea.interface.reductions import axis_of
 from tracea.interface.whole_numbers import axis_number
@@ -25,6 +25,7 @@ from tracea.runtime.buffers import view
 __all__ = ["argmax", "argmin"]
 
 _OPERANDS: Final = ("x",)
+_TAKES: Final = {"x": ANY, "out": ("i64",)}
 
 
 def argmax(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -56,7 +57,7 @@ def _dispatch_extreme() -> Any:
 
 
 def _missed_extreme(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    if view(arrays[0]).dtype is DType.I64:
+    if view(arrays[0], "x", ANY).dtype is DType.I64:
         check_exact_numbers(arrays[0], 1, "integers")
         return _dispatch_exact()(arrays[0], out, *attributes)
     return _program(arrays, out, attributes, threads)
@@ -69,7 +70,7 @@ def _dispatch_exact() -> Any:
 
 def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     is_largest, dim, keepdims = attributes
-    x = Given.of(_OPERANDS, arrays, None).type(0)
+    x = Given.of(_OPERANDS, arrays, None, takes=_TAKES).type(0)
     axis = None if dim is None else axis_of(dim, x.rank)
     if 0 in (x.static_shape if axis is None or x.rank == 0 else (x.static_shape[axis],)):
         raise InvalidShape(
@@ -79,7 +80,7 @@ def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thr
         shape: tuple[int, ...] = (1,) * x.rank if keepdims else ()
     else:
         shape = tuple(1 if at == axis else size for at, size in enumerate(x.static_shape) if keepdims or at != axis)
-    Given.of(_OPERANDS, arrays, out).check_result_type(TensorType(shape, DType.I64))
+    Given.of(_OPERANDS, arrays, out, takes=_TAKES).check_result_type(TensorType(shape, DType.I64))
     graph = Graph()
     source = graph.add_input(x)
     if axis is None or x.rank == 0:
@@ -120,7 +121,7 @@ def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thr
         expr=Input(0),
         inputs=(found.type,),
         out_dtype=DType.I64,
-        out=Given.of(_OPERANDS, arrays, out).result if strided else result,
+        out=Given.of(_OPERANDS, arrays, out, takes=_TAKES).result if strided else result,
     )
     node = graph.add(cast, [found])
     if node.type.shape != shape:

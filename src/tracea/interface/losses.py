@@ -17,7 +17,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, wide_type
-from tracea.interface.operands import Given, dispatched, number, word
+from tracea.interface.operands import FLOATS, INDICES, Given, dispatched, number, word
 from tracea.interface.ranges import EXACT_INTEGERS
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import read_whole
@@ -93,9 +93,7 @@ def _classes_named(given: Given, ignore_index: int) -> IndexRange:
     """Check the shapes; return which targets are classes, or ignored, as all of these are."""
     x, t = given.type(0), given.type(1)
     if not x.dtype.is_float:
-        raise InvalidDType(
-            field="logits", got=x.dtype.value, expected="f64 | f32 | f16 | bf16", remedy="convert it to floats first"
-        )
+        raise InvalidDType(field="logits", got=x.dtype.value, expected=FLOATS, remedy="convert it to floats first")
     if x.rank == 0 or t.shape != (*x.shape[: min(1, x.rank - 1)], *x.shape[2:]):
         raise InvalidShape(
             field="target",
@@ -171,7 +169,7 @@ def _exponents(first: int) -> tuple[Statistic, Statistic]:
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(_OPERANDS, arrays, out)
+    given = Given.of(_OPERANDS, arrays, out, takes={"target": INDICES})
     ignore_index, smoothing, reduction = attributes
     x, t = given.type(0), given.type(1)
     named = _classes_named(given, ignore_index)
@@ -216,7 +214,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
 
 
 def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(_OPERANDS, arrays, out)
+    given = Given.of(_OPERANDS, arrays, out, takes={"target": INDICES})
     ignore_index, smoothing, reduction = attributes
     x, t, g = given.type(0), given.type(1), given.type(2)
     named = _classes_named(given, ignore_index)

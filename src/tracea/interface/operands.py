@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -21,9 +21,28 @@ from tracea.runtime.extension import Miss, dispatcher
 from tracea.runtime.index_range import IndexRange, Named
 from tracea.runtime.program import Program
 
-__all__ = ["Given", "check_filter_bias", "check_same_dtype", "dispatched", "flag", "inner_remedy", "number", "word"]
+__all__ = [
+    "ANY",
+    "FLOATS",
+    "FOLLOWING",
+    "INDICES",
+    "NARROW",
+    "Given",
+    "check_filter_bias",
+    "check_same_dtype",
+    "dispatched",
+    "flag",
+    "inner_remedy",
+    "number",
+    "word",
+]
 
-_FLOATS: Final = "f64 | f32 | f16 | bf16"
+FLOATS: Final = ("f64", "f32", "f16", "bf16")
+INDICES: Final = ("i64", "i32")
+NARROW: Final = (*FLOATS, "i32", "i8", "u8", "bool")  # that f64, in which elements are computed, tells apart
+ANY: Final = (*FLOATS, "i64", "i32", "i8", "u8", "bool")
+FOLLOWING: Final = ("the result's own type",)
+_ALL_FLOATS: Final[Mapping[str, Sequence[str]]] = {}
 _INDEX_REMEDIES: Final = {
     Named.ROWS: "give the rows' numbers",
     Named.CLASSES: "give the classes' numbers",
@@ -40,14 +59,19 @@ class Given:
     out: ArrayView | None
 
     @classmethod
-    def of(cls, names: Sequence[str], arrays: Sequence[Any], out: Any) -> Self:
-        """Look at each array.
+    def of(
+        cls, names: Sequence[str], arrays: Sequence[Any], out: Any, *, takes: Mapping[str, Sequence[str]] = _ALL_FLOATS
+    ) -> Self:
+        """Look at each array; ``takes`` has the element types that errors name for those which take others than floats.
 
-        Raises: InvalidDType: torch and NumPy are mixed, or what is no array. InvalidStride: a stride is negative.
-            InvalidDevice. InvalidInput: a gradient is asked for.
+        Raises: InvalidDType: torch and NumPy are mixed, or what is no array. InvalidStride: a stride is negative, or
+            two elements of ``out`` lie at one address. InvalidDevice. InvalidInput: a gradient is asked for.
         """
-        views = tuple(None if array is None else view(array, name) for name, array in zip(names, arrays, strict=True))
-        target = None if out is None else view(out, "out")
+        views = tuple(
+            None if array is None else view(array, name, takes.get(name, FLOATS))
+            for name, array in zip(names, arrays, strict=True)
+        )
+        target = None if out is None else view(out, "out", takes.get("out", FLOATS))
         kinds = {found.kind for found in (*views, target) if found is not None}
         if len(kinds) > 1:
             raise InvalidDType(
@@ -58,6 +82,13 @@ class Given:
             )
         for name, found in zip((*names, "out"), (*views, target), strict=True):
             _check_strides(name, found)
+        if target is not None and _type_of(target).overlaps_itself:
+            raise InvalidStride(
+                field="out",
+                got=target.strides,
+                expected="one address per element",
+                remedy="write to a tensor without broadcast axes, or give a copy",
+            )
         return cls(tuple(names), views, target)
 
     def type(self, index: int) -> TensorType:
@@ -86,9 +117,7 @@ class Given:
         """
         dtype, found = self.type(index).dtype, self.views[index]
         if dtype not in (DType.I64, DType.I32):
-            raise InvalidDType(
-                field=self.names[index], got=dtype.value, expected="i64 | i32", remedy=_INDEX_REMEDIES[what]
-            )
+            raise InvalidDType(field=self.names[index], got=dtype.value, expected=INDICES, remedy=_INDEX_REMEDIES[what])
         wanted = IndexRange(input=index, count=count, name=self.names[index], what=what, ignored=ignored)
         if found is not None:
             wanted.check(found)
@@ -115,7 +144,7 @@ class Given:
         for name, dtype in given.items():
             if not dtype.is_float:
                 remedy = _out_of(first) if name == "out" else "convert it to floats first"
-                raise InvalidDType(field=name, got=dtype.value, expected=_FLOATS, remedy=remedy)
+                raise InvalidDType(field=name, got=dtype.value, expected=FLOATS, remedy=remedy)
         if one_arithmetic and DType.F64 in given.values() and len(set(given.values())) > 1:
             if len({dtype is DType.F64 for name, dtype in given.items() if name != "out"}) == 1:
                 self.check_result_arithmetic(first)
@@ -138,7 +167,7 @@ class Given:
             raise InvalidDType(
                 field="out",
                 got={"operands": dtype.value, "out": found.value},
-                expected="f64 throughout, or not at all" if found.is_float else _FLOATS,
+                expected="f64 throughout, or not at all" if found.is_float else FLOATS,
                 remedy=_out_of(dtype),
             )
 
@@ -166,18 +195,10 @@ class Given:
     def result_type(self, wanted: TensorType) -> TensorType:
         """Return the type of ``out`` where it was given, and fits, else ``wanted``.
 
-        Raises: as :meth:`check_result_type`. InvalidStride: two elements of ``out`` lie at one address.
+        Raises: as :meth:`check_result_type`.
         """
         self.check_result_type(wanted)
-        out = self.result or wanted
-        if out.overlaps_itself:
-            raise InvalidStride(
-                field="out",
-                got=out.strides,
-                expected="one address per element",
-                remedy="write to a tensor without broadcast axes",
-            )
-        return out
+        return self.result or wanted
 
     def check_result_type(self, wanted: TensorType) -> None:
         """Check that ``out``, where it was given, has the shape and elements of ``wanted``, or that memory has room.

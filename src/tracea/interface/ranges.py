@@ -37,7 +37,8 @@ def check_exact_numbers(x: Any, terms: int, what: str, axes: tuple[int, ...] = (
 
     Raises: InvalidInput: a number, or what so many of the largest sum up to, is beyond 2^53.
     """
-    if is_exact(view(x).dtype, terms) or 0 in view(x).shape:
+    given = view(x, field)
+    if is_exact(given.dtype, terms) or 0 in given.shape:
         return
     largest = max(map(abs, _extremes(x)))
     if terms * largest >= EXACT_INTEGERS and not (axes and _sums_are_exact(x, axes)):  # 2^53 + 1 is 2^53 in f64

@@ -16,7 +16,7 @@ from tracea.core.tensor_type import Dim, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
-from tracea.interface.operands import Given, dispatched, flag, number
+from tracea.interface.operands import ANY, FOLLOWING, Given, dispatched, flag, number
 from tracea.interface.ranges import check_exact_numbers, is_exact
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import axis_number, read_whole
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _OPERANDS: Final = ("x",)
+_TAKES: Final = {"x": ANY, "out": FOLLOWING}
 
 _OF_NOTHING: Final = {
     "sum": 0.0,
@@ -197,7 +198,7 @@ def _dispatch() -> Any:
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     name, dims = attributes[0], attributes[3:]
-    x = Given.of(_OPERANDS, arrays, out).type(0)
+    x = Given.of(_OPERANDS, arrays, out, takes=_TAKES if name in _OF_INTEGERS else {}).type(0)
     axes = axes_of(dims, x.rank) if x.rank else ()
     terms = math.prod(x.static_shape[axis] for axis in axes) if name == "sum" else 1
     if name not in ("sum", "max", "min") or is_exact(x.dtype, terms):
@@ -214,7 +215,7 @@ def _dispatch_exact() -> Any:
 
 def _compiled_reduction(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     """Return the program of a reduction, given its name, correction, whether axes are kept, and axes; or its result."""
-    given = Given.of(_OPERANDS, arrays, out)
+    given = Given.of(_OPERANDS, arrays, out, takes=_TAKES if attributes[0] in _OF_INTEGERS else {})
     (name, correction, keepdims), dims = attributes[:3], attributes[3:]
     x = given.type(0)
     if name not in _OF_INTEGERS:

@@ -12,8 +12,9 @@ from tracea.core.op import Op, PointwiseOp, ViewKind, ViewOp
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.flow.compile import compile_op
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.runtime.buffers import check_output, count_write, empty, view
+from tracea.runtime.buffers import check_output, empty, view
 from tracea.runtime.program import OutputSlot, Program, Slot
+from tracea.runtime.tensor_state import count_write
 
 __all__ = ["apart", "compile_as_vectors", "compile_as_views", "filled", "state_result", "vector"]
 
@@ -61,7 +62,7 @@ def filled(like: Any, wanted: TensorType, out: Any, value: float) -> Any:
     target = view(result)
     if out is not None:
         check_output(target, {"the first operand": view(like)})
-        count_write(target)
+        count_write(target.owner)
     target.numpy()[...] = value
     return result
 

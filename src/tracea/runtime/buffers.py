@@ -39,7 +39,6 @@ __all__ = [
     "aligned_empty",
     "check_operand",
     "check_output",
-    "count_write",
     "empty",
     "empty_of",
     "expected_array",
@@ -96,20 +95,20 @@ class ArrayView:
         )
 
 
-def view(array: Any, field: str = "array") -> ArrayView:
-    """Return where an array's elements are, without copying any.
+def view(array: Any, field: str = "array", taken: Sequence[str] = ()) -> ArrayView:
+    """Return where an array's elements are, without copying any; an error says which element types are ``taken``.
 
     Raises: InvalidDType: not an array, or elements that Tracea has no type for. InvalidDevice: not in this process's
         memory. InvalidStride: strides that are no multiple of the element. InvalidInput: a gradient is asked for.
     """
     if isinstance(array, np.ndarray):
-        return _view_numpy(cast("np.ndarray[Any, Any]", array), field)
+        return _view_numpy(cast("np.ndarray[Any, Any]", array), field, taken or _TAKEN)
     try:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(array, torch.Tensor):
-            return _view_torch(array, torch, field)
+            return _view_torch(array, torch, field, taken or _TAKEN)
         if not isinstance(array, type) and hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
-            return _view_dlpack(array, field)
+            return _view_dlpack(array, field, taken or _TAKEN)
     except TraceaError:
         raise
     except Exception as error:  # of the array's own code: a tensor's __torch_function__, a producer's __dlpack__
@@ -241,13 +240,6 @@ def check_output(out: ArrayView, others: Mapping[str, ArrayView], field: str = "
             )
 
 
-def count_write(out: ArrayView) -> None:
-    """Tell autograd that a caller's tensor is written: what was saved of it for a gradient no longer holds."""
-    if isinstance(out.owner, np.ndarray):
-        return
-    sys.modules["torch"].autograd.graph.increment_version(out.owner)
-
-
 def _shares_memory(first: ArrayView, second: ArrayView) -> bool:
     # Two column ranges of one matrix interleave in memory without sharing an element: only the exact test can tell.
     try:
@@ -256,7 +248,7 @@ def _shares_memory(first: ArrayView, second: ArrayView) -> bool:
         return True
 
 
-def _view_numpy(array: np.ndarray[Any, Any], field: str) -> ArrayView:
+def _view_numpy(array: np.ndarray[Any, Any], field: str, taken: Sequence[str]) -> ArrayView:
     if isinstance(array, np.ma.MaskedArray):
         raise InvalidDType(
             field=field,
@@ -266,7 +258,7 @@ def _view_numpy(array: np.ndarray[Any, Any], field: str) -> ArrayView:
         )
     dtype = next((known for known in DTYPE_CODES if array.dtype == known.numpy), None)
     if dtype is None:
-        raise InvalidDType(field=field, got=str(array.dtype), expected=_TAKEN, remedy="convert the array first")
+        raise _unknown_type(field, array.dtype, taken)
     return ArrayView(
         address=int(array.__array_interface__["data"][0]),
         shape=array.shape,
@@ -276,6 +268,11 @@ def _view_numpy(array: np.ndarray[Any, Any], field: str) -> ArrayView:
         owner=array,
         writable=bool(array.flags.writeable),
     )
+
+
+def _unknown_type(field: str, dtype: Any, taken: Sequence[str]) -> InvalidDType:
+    remedy = "give another out, or leave it out" if field == "out" else "convert it to one of these first"
+    return InvalidDType(field=field, got=str(dtype), expected=taken, remedy=remedy)
 
 
 def _element_strides(
@@ -292,7 +289,7 @@ def _element_strides(
     return tuple(stride // dtype.nbytes for stride in byte_strides)
 
 
-def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
+def _view_torch(tensor: Any, torch: Any, field: str, taken: Sequence[str]) -> ArrayView:
     if tensor.device.type != "cpu":
         remedy = "give a tensor that has values: this one has a shape alone" if tensor.is_meta else "tensor.cpu()"
         raise InvalidDevice(field=field, got=str(tensor.device), expected="cpu", remedy=remedy)
@@ -321,7 +318,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
     refuse_traced(field)
     dtype = _torch_dtypes(torch).get(tensor.dtype)
     if dtype is None:
-        raise InvalidDType(field=field, got=str(tensor.dtype), expected=_TAKEN, remedy="convert it (most take floats)")
+        raise _unknown_type(field, tensor.dtype, taken)
     # Fake, distributed and other tensors with a dispatch of their own claim the CPU and have no memory there.
     own_meaning = getattr(tensor.__class__, "__torch_dispatch__", None) is not torch.Tensor.__torch_dispatch__
     try:
@@ -346,7 +343,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
     )
 
 
-def _view_dlpack(array: Any, field: str) -> ArrayView:
+def _view_dlpack(array: Any, field: str, taken: Sequence[str]) -> ArrayView:
     place: Any = array.__dlpack_device__()
     if not hasattr(place, "__len__") or len(place) != 2:
         raise InvalidDevice(
@@ -361,7 +358,7 @@ def _view_dlpack(array: Any, field: str) -> ArrayView:
             field=field, got=f"DLPack device {int(device)}", expected="1 (CPU)", remedy="copy it to the CPU"
         )
     try:
-        found = _view_numpy(np.from_dlpack(array), field)
+        found = _view_numpy(np.from_dlpack(array), field, taken)
     except (BufferError, TypeError, RuntimeError) as error:
         raise InvalidDType(
             field=field, got=type(array).__name__, expected="elements that NumPy can view", remedy=str(error)[:200]

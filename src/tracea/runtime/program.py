@@ -25,7 +25,6 @@ from tracea.runtime.buffers import (
     ArrayView,
     check_operand,
     check_output,
-    count_write,
     empty_of,
     view,
 )
@@ -36,6 +35,7 @@ from tracea.runtime.library import LibraryCall
 from tracea.runtime.native import check_threads, launcher
 from tracea.runtime.process_bound import ProcessBound
 from tracea.runtime.process_lock import ProcessLock
+from tracea.runtime.tensor_state import count_write
 
 __all__ = ["ArenaSlot", "Call", "ConstantSlot", "InputSlot", "OutputSlot", "Program", "Slot"]
 
@@ -277,7 +277,7 @@ class Program(ProcessBound):
             check_output(array, others, name)
             others[name] = array
         for array in found:
-            count_write(array)
+            count_write(array.owner)
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,12 +1,15 @@
-"""What a torch tensor may say beside shape, strides and elements: a memory that was resized, a tangent."""
+"""What a torch tensor may say beside shape, strides and elements: a memory that was resized, a tangent, its writes."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+import numpy as np
 
 from tracea.errors import InvalidDevice, InvalidInput
 
-__all__ = ["check_storage", "refuse_tangent"]
+__all__ = ["check_storage", "count_write", "refuse_tangent"]
 
 
 def check_storage(tensor: Any, field: str) -> None:
@@ -29,6 +32,12 @@ def check_storage(tensor: Any, field: str) -> None:
             remedy=f"give a tensor whose storage is whole: it was resized, untyped_storage().resize_({needed_bytes}) "
             "gives it room again",
         )
+
+
+def count_write(array: Any) -> None:
+    """Tell autograd that a caller's tensor is written: what was saved of it for a gradient no longer holds."""
+    if not isinstance(array, np.ndarray):
+        sys.modules["torch"].autograd.graph.increment_version(array)
 
 
 def refuse_tangent(tensor: Any, torch: Any, field: str) -> None:
