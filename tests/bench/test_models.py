@@ -175,6 +175,30 @@ def test_a_busy_machine_is_a_warning_only_where_something_is_timed(
     assert not any("time beside" in line or line.startswith("compile ") for line in heard.said)  # no step is done again
 
 
+def test_times_of_other_code_are_measured_anew(builder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimize, timings = tracea.optimize, []
+    timed = compare({name: lambda: sum(range(200)) for name in (*CONTENDERS, session.OURS)}, pairs=30)
+
+    def measured(*_: object, **__: object) -> list[Any]:
+        timings.append(1)
+        return [timed]
+
+    monkeypatch.setattr(session, "time_models", measured)
+    monkeypatch.setattr(
+        session.tracea,
+        "optimize",
+        lambda module, inputs, *, threads, **_: optimize(module, inputs, budget=None, threads=threads),
+    )
+    optimize_file(builder, threads=1, again=True)
+    optimize_file(builder, threads=1)
+    assert len(timings) == 1
+    monkeypatch.setattr(session, "code_digest", lambda packages: f"{'-'.join(packages)} with another header")
+    optimize_file(builder, threads=1)
+    assert len(timings) == 2
+    optimize_file(builder, threads=1)
+    assert len(timings) == 2
+
+
 def test_each_row_says_when_it_was_measured_and_whether_others_disturbed_it() -> None:
     timed = compare({name: lambda: sum(range(200)) for name in (*CONTENDERS, session.OURS)}, pairs=30)
 

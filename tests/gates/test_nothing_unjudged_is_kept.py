@@ -50,6 +50,16 @@ def test_a_right_kernels_verdict_is_kept_so_that_the_test_above_can_fail(
     assert len(list(empty_cache.rglob("verdict.json"))) == 1
 
 
+def test_a_kernel_is_judged_again_where_headers_or_gates_are_others(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decision = decision_for(planted.PLAIN, for_threads(host(), 1), threads=1, library=False)
+    for digest, kept in (("these", 1), ("these", 1), ("others", 2)):
+        monkeypatch.setattr(verdicts, "code_digest", lambda packages, digest=digest: digest)
+        assert recorded_verdict(planted.PLAIN, decision, constants=(), threads=1).passed
+        assert len(list(empty_cache.rglob("verdict.json"))) == kept
+
+
 @pytest.mark.parametrize("name", [name for name in PLANTED if name != "wrong_now_and_then"])
 def test_a_planted_candidate_has_no_latency_to_record(
     kernels: dict[str, Run], name: str, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -19,6 +19,7 @@ from tracea.core.contract import Accuracy
 from tracea.core.passes.accuracy import with_accuracy
 from tracea.doctor import Decision, examine
 from tracea.doctor.installed import require_torch
+from tracea.flow.certificates import code_digest
 from tracea.flow.graph_explanation import GraphExplanation, explain_graph
 from tracea.flow.history import study_key
 from tracea.flow.load_note import load_noted_once, note_load
@@ -38,6 +39,8 @@ __all__ = ["OptimizeReport", "TableRow", "explain_file", "optimize_file"]
 
 _BUDGET: Final = Budget()
 PROCESSES: Final = 3
+# What an optimized module is and runs: with another byte of it other times are measured.
+_RUNNING: Final = ("core", "emitters", "flow", "interface", "kernels", "runtime", "semantic", "targets")
 
 
 class Listener(Protocol):
@@ -331,6 +334,7 @@ def _recorded_times(
     identity = study_key(next(iter(optimized.compiled.graph)).op, "", threads)
     ingredients = {
         "kind": "model times",
+        "code": code_digest(_RUNNING),
         "graph": optimized.captured.key,
         "plan": [[node, *_chosen(plan[node])] for node in plan],
         "threads": threads,

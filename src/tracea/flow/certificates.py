@@ -27,7 +27,7 @@ __all__ = ["code_digest", "kept_certificate"]
 
 _FILE: Final = "certificate.json"
 _PACKAGES: Final = ("core", "emitters", "kernels", "semantic", "targets")
-_SUFFIXES: Final = frozenset({".py", ".toml", ".h"})
+_SUFFIXES: Final = frozenset({".py", ".toml", ".h", ".cpp"})
 
 
 def kept_certificate(

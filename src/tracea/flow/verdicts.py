@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from tracea.core.op import Op
 from tracea.doctor import Decision
+from tracea.flow.certificates import code_digest
 from tracea.flow.evaluate import Candidate, judge_candidate
 from tracea.flow.history import study_key
 from tracea.flow.kernel import build
@@ -20,6 +22,8 @@ from tracea.semantic.schedule import Schedule
 
 __all__ = ["recorded_verdict"]
 
+_JUDGED_BY: Final = ("core", "emitters", "gates", "runtime")
+
 
 def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], threads: int, label: str = "") -> Verdict:
     """Return the verdict on what was decided for ``op``: as recorded for the same text here, else judged now.
@@ -30,6 +34,7 @@ def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], th
     key = study_key(op, decision.variant, threads, constants)
     ingredients = {
         "kind": "verdict",
+        "code": code_digest(_JUDGED_BY),  # the text does not tell that a header which it includes is another
         "op": op.key,
         "variant": decision.variant,
         "schedule": schedule.key,
