@@ -1,4 +1,8 @@
-"""Run a compiler as a process of its own: with a time limit, with temporary files that stay nowhere, killed whole."""
+"""Run a compiler as a process of its own: with a time limit, with temporary files that stay nowhere, killed whole.
+
+It ends with this process, however that ends. ``PR_SET_PDEATHSIG`` would not do: it ends a compiler's driver and leaves
+the compiler proper, which the driver started, and Python has no safe way to ask for it where there are threads.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +32,8 @@ _DISK_FULL: Final = {
     "File too large": errno.EFBIG,
 }
 _TEMPORARY: Final = ("TMPDIR", "TMP", "TEMP")
+# In a compiler's group: when the pipe's other end is closed, which only this process holds, it ends the group.
+_GUARD: Final = ("/bin/sh", "-c", "read _; kill -s KILL 0")
 _WRITTEN: Final = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")  # have a compiler write to a file of the user's
 
 
@@ -49,7 +55,7 @@ def run_compiler(command: Sequence[str], timeout_seconds: float, place: Path) ->
 
 
 def _run(command: Sequence[str], timeout_seconds: float, temporary: Path) -> None:
-    with _started(command, temporary) as process:
+    with _started(command, temporary) as process, _guarded(process):
         try:
             log = _output(process, timeout_seconds)
         except BaseException as error:
@@ -83,7 +89,7 @@ def _started(command: Sequence[str], temporary: Path) -> subprocess.Popen[str]:
             text=True,
             errors="replace",
             env=environment,
-            start_new_session=True,
+            process_group=0,
         )
     except OSError as error:
         raise CompileError(
@@ -92,6 +98,29 @@ def _started(command: Sequence[str], temporary: Path) -> subprocess.Popen[str]:
             exit_code=CompileError.NOT_STARTED,
             remedy=starved_remedy(error) or "run the command in a shell; TRACEA_CXX names another compiler",
         ) from error
+
+
+@contextlib.contextmanager
+def _guarded(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Have a compiler's whole group end when this process does: it may be killed, and then can do nothing itself."""
+    read, write = os.pipe()
+    guard: subprocess.Popen[bytes] | None = None
+    try:
+        with contextlib.suppress(OSError):  # no shell here, or no process left for it: it compiles without
+            guard = subprocess.Popen(
+                _GUARD,
+                stdin=read,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=process.pid,
+            )
+        os.close(read)
+        yield
+    finally:
+        if guard is not None:
+            guard.kill()  # before the pipe is closed
+            guard.wait()
+        os.close(write)
 
 
 def _output(process: subprocess.Popen[str], timeout_seconds: float) -> str:
