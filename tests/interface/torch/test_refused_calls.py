@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,3 +167,15 @@ def test_a_parameter_that_has_only_a_name_is_told_to_keep_its_default() -> None:
     fast = tracea.optimize(Scaled(), (torch.ones(3, 4),), budget=None, threads=1)
     with pytest.raises(InvalidInput, match="parameters that have only a name keep their defaults"):
         fast(torch.ones(3, 4), scale=2.0)
+
+
+def test_what_torch_says_of_a_gradient_of_a_result_is_in_the_documentation() -> None:
+    fast = tracea.optimize(nn.Linear(4, 2), (torch.ones(3, 4),), budget=None, threads=1)
+    result = fast(torch.ones(3, 4))  # the weights ask for a gradient, and this is no inference mode
+    assert not result.requires_grad
+    with pytest.raises(RuntimeError) as caught:
+        result.sum().backward()
+    pages = Path(__file__).parents[3] / "docs"
+    assert str(caught.value).rstrip(".") in (pages / "torch.md").read_text(encoding="utf-8")
+    with pytest.raises(InvalidInput, match="got requires_grad=True, expected inference"):
+        fast(torch.ones(3, 4, requires_grad=True))

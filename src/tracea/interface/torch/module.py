@@ -60,6 +60,8 @@ class OptimizedModule(torch.nn.Module):
     compiled when they first come if ``recompile`` was given (from the call's positional arguments), else refused. Of 16
     programs, the first and those that were used last, the one that rested longest makes room for the next.
 
+    Results record no gradient: ``backward`` on one raises torch's own error. Train the original module.
+
     Raises:
         InvalidInput: a gradient is asked for, or the nesting differs.
         InvalidShape, InvalidDType, InvalidDevice: a tensor is not of the compiled type.
