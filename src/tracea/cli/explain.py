@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
+from tracea.cli.command import command_of
 from tracea.cli.console import print_json, printable
 from tracea.cli.problem import parse_constants, parse_op, refuse_problem_flags
 from tracea.cli.problem_flags import KIND_NAMES, KINDS, ProblemFlags
@@ -14,6 +15,7 @@ from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
     from tracea.doctor.precision import Magnitudes
+    from tracea.flow.graph_explanation import ExplainedKernel
 
 __all__ = ["explain"]
 
@@ -104,6 +106,8 @@ def explain(
         measure=measure,
         variant=variant,
     )
+    if found.asked is not None:
+        found = replace(found, flags=command_of(found.op))
     if json:
         print_json(found.to_dict())
     else:
@@ -145,11 +149,19 @@ def _explain_model(
             measure=measure,
             accuracy=problem.accuracy or "elementwise",
         )
+    found = replace(found, kernels=tuple(map(_with_flags, found.kernels)))
     if json:
         print_json(found.to_dict())
     else:
         print(printable(render_graph(found, verbose=verbose)))
     return 0
+
+
+def _with_flags(kernel: ExplainedKernel) -> ExplainedKernel:
+    if kernel.explanation is None:
+        return kernel
+    flags = command_of(kernel.op, kernel.constants)
+    return replace(kernel, explanation=replace(kernel.explanation, flags=flags))
 
 
 def _bounds(text: str | None) -> Magnitudes | None:

@@ -46,6 +46,7 @@ class Explanation:
     the time of the choice, None where there is none. ``final`` is what the last final here timed, best first.
     ``imported`` counts the schedules of this op that were measured elsewhere, where nothing was measured here.
     ``asked`` is what was asked for where a call runs ``op`` in its place, the simplest that does the same.
+    ``flags`` are the kind and flags after which a verb means ``op``, empty where none do, None where nobody looked.
     """
 
     op: Op
@@ -58,6 +59,7 @@ class Explanation:
     final: tuple[FinalTime, ...] = ()
     imported: int = 0
     asked: Op | None = None
+    flags: str | None = None
 
     @property
     def latency_us(self) -> float | None:
@@ -82,6 +84,7 @@ class Explanation:
             "schema_version": _SCHEMA_VERSION,
             "op": self.op.to_dict(),
             "asked": None if self.asked is None else self.asked.to_dict(),
+            **({} if self.flags is None else {"flags": self.flags}),
             "machine": self.machine,
             "threads": self.threads,
             "flops": self.op.flops,

@@ -109,13 +109,20 @@ def _problem(found: Explanation) -> Iterator[str]:
             "filters times pixels, a matrix product" if isinstance(found.op, GemmOp) else "of one row, not one column"
         )
         yield _line("Runs as", f"{found.op.name} {found.op.summary}: {what}, which the rest is about")
+    if found.flags is not None:
+        none = f"none: no flags say this op in its layout; {_search(found)} searches it"
+        yield _line(
+            "Command", f"tracea tune {found.flags}; explain, emit and verify take the same" if found.flags else none
+        )
     yield _machine(found)
 
 
 def _search(found: Explanation) -> str:
-    """Name what searches the op that is explained: the verb that asked, but for an op that runs in its place."""
+    """Name what searches the op that is explained: by its flags where they are known, else the verb that asked."""
+    if found.flags:
+        return "tracea tune with these flags"
     if found.asked is None:
-        return "tracea tune"
+        return "tracea tune" if found.flags is None else "tracea optimize of its model"
     if isinstance(op := found.op, GemmOp) and op.key == GemmOp.of(m=op.m, n=op.n, k=op.k, dtype=op.a.dtype).key:
         dtype = "" if op.a.dtype is DType.F32 else f" --dtype {op.a.dtype.value}"
         return f"tracea tune gemm -m {op.m} -n {op.n} -k {op.k}{dtype}"

@@ -30,13 +30,15 @@ _SCHEMA_VERSION: Final = 1
 class ExplainedKernel:
     """One kernel of the optimized graph: its op, the nodes that it runs, and what explains it.
 
-    ``explanation`` is None where no variant fits the target; ``refused`` says why.
+    ``explanation`` is None where no variant fits the target; ``refused`` says why. ``constants`` are the operands that
+    are known beforehand.
     """
 
     op: Op
     nodes: tuple[str, ...]
     explanation: Explanation | None
     refused: str = ""
+    constants: tuple[int, ...] = ()
 
     @property
     def latency_us(self) -> float | None:
@@ -134,13 +136,14 @@ def explain_graph(
     kernels: list[ExplainedKernel] = []
     for nodes in _alike(pipeline.graph):
         first = nodes[0]
+        known = constant_operands(pipeline.graph, first)
         found, refused = None, ""
         try:
             found = explain(
                 first.op,
                 target=target,
                 threads=threads,
-                constants=constant_operands(pipeline.graph, first),
+                constants=known,
                 library=library,
                 measure=measure,
             )
@@ -149,7 +152,13 @@ def explain_graph(
                 raise
             refused = str(error)
         kernels.append(
-            ExplainedKernel(op=first.op, nodes=tuple(node.id for node in nodes), explanation=found, refused=refused)
+            ExplainedKernel(
+                op=first.op,
+                nodes=tuple(node.id for node in nodes),
+                explanation=found,
+                refused=refused,
+                constants=tuple(sorted(known)),
+            )
         )
     return GraphExplanation(name=name, captured=len(compute_nodes(graph)), pipeline=pipeline, kernels=tuple(kernels))
 
