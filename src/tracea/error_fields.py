@@ -39,7 +39,7 @@ def plain_field(value: Any, depth: int = 0) -> Any:
             return plain if len(plain) == len(every) else (*plain, f"… ({len(every)} in all)")
         case type():
             return clipped(value.__name__, MAX_TEXT)
-        case _ if hasattr(type(value), "__dlpack__"):
+        case _ if hasattr(cast("type[Any]", type(value)), "__dlpack__"):
             return clipped(_array_text(value), MAX_TEXT)
         case _:
             return clipped(repr(value), MAX_TEXT)

@@ -323,7 +323,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "an out over itself": (
         InvalidStride,
         lambda: grad_input(G, K, X.shape, out=torch.zeros(1, 1, 8).expand(1, 4, 8)),
-        "out: got (0, 0, 1), expected one address per element",
+        "out: got (8, 0, 1), expected one address per element",
     ),
     "an out that is an operand": (OverlappingOutput, lambda: transposed(X, torch.zeros(4, 4, 1), out=X), "out: got"),
     "a signal that asks for a gradient": (InvalidInput, lambda: transposed(X.clone().requires_grad_(), W), "Remedy: "),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ki
 
 
 @contextmanager
-def compiling(root: Path, mark: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def compiling(root: Path, mark: Path) -> Generator[tuple[subprocess.Popen[bytes], int]]:
     """Have a process of its own compile; yield it and the number of what compiles."""
     argv = [sys.executable, "-c", HOLDER, str(root), str(mark), DRIVER.format(mark=mark)]
     with subprocess.Popen(argv) as parent:

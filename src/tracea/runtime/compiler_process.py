@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -101,7 +101,7 @@ def _started(command: Sequence[str], temporary: Path) -> subprocess.Popen[str]:
 
 
 @contextlib.contextmanager
-def _guarded(process: subprocess.Popen[str]) -> Iterator[None]:
+def _guarded(process: subprocess.Popen[str]) -> Generator[None]:
     """Have a compiler's whole group end when this process does: it may be killed, and then can do nothing itself."""
     read, write = os.pipe()
     guard: subprocess.Popen[bytes] | None = None
