@@ -22,6 +22,7 @@ CASES = {
     "of three, odd": ((3, 15, 8, 9), 5),
     "one group": ((2, 24, 10, 6), 1),
     "wider than a vector": ((2, 96, 5, 7), 2),
+    "wide": ((2, 300, 5, 3), 2),
     "sequences": ((3, 16, 61), 4),
     "volumes": ((1, 12, 4, 7, 9), 3),
 }
@@ -96,7 +97,7 @@ def test_the_same_bits_each_time_and_by_any_number_of_calls(rng):
     [
         (torch.empty(2, 32, 9, 13), 8),  # rows of pixels
         (last(torch.empty(2, 32, 9, 13)), 32),  # a channel a group: columns as they are
-        (last(torch.empty(2, 512, 9, 13)), 2),  # whole vectors
+        (last(torch.empty(2, 1024, 9, 13)), 2),  # rows of many vectors
         (last(torch.empty(1, 8, 3, 3)), 2),  # one kernel is less
         (torch.empty(64, 32), 8),  # no pixels
     ],

@@ -26,6 +26,7 @@ from tracea.core.op import (
     GroupedGemmOp,
     LargestOp,
     LowRankOp,
+    MomentsOp,
     NormGradientOp,
     Op,
     PointwiseOp,
@@ -67,6 +68,7 @@ RMS_NORM = RowOp(kind=RowKind.RMS_NORM, x=(f32(32, 100),), eps=1e-6)
 AWAY = Input(0) - Input(1)
 MEAN = Statistic(ReduceKind.MEAN, Input(0))
 NORM_GRADIENT = NormGradientOp(kind=RowKind.LAYER_NORM, grad=f32(32, 100), x=f32(32, 100), weight=f32(100), eps=1e-5)
+MOMENTS = MomentsOp(x=f32(1, 100, 32), about=f32(1, 1, 32), grad=f32(1, 100, 32))
 VARIANCE = StatisticsOp(
     x=(f32(32, 100),),
     axes=(1,),
@@ -347,6 +349,7 @@ RIGHT: dict[str, tuple[Op, Kernel]] = {
     "convolution": (CONV, by_reference(CONV)),
     "attention": (ATTENTION, lambda i: attended(i[0], i[1], i[2], -np.inf)),
     "attention's gradient": (ATTENTION_GRADIENT, by_reference(ATTENTION_GRADIENT)),
+    "columns' moments": (MOMENTS, by_reference(MOMENTS)),
     "norm's gradients": (NORM_GRADIENT, by_reference(NORM_GRADIENT)),
     "softmax": (SOFTMAX, lambda i: softmax(i[0], peak_of(i[0]))),
     "log softmax": (LOG_SOFTMAX, lambda i: softmax(i[0], peak_of(i[0]), log=True)),

@@ -15,6 +15,7 @@ from tests.kernels.dot_cases import dot_cases
 from tests.kernels.few_columns_cases import FUSED, matrix, narrow_cases, turned_cases
 from tests.kernels.grouped_cases import grouped_cases, grouped_tile_cases
 from tests.kernels.low_rank_cases import low_rank_cases, low_rank_tile_cases
+from tests.kernels.moments_cases import moments_cases
 from tests.kernels.norm_gradient_cases import norm_gradient_cases, plane_gradient_cases
 from tests.kernels.pixel_cases import pixel_cases
 from tests.kernels.pool_cases import pool_cases
@@ -324,6 +325,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
         reduce_cases(),
         pool_cases(),
         slab_cases(),
+        moments_cases(),
         norm_gradient_cases(),
         plane_gradient_cases(),
     )

@@ -11,6 +11,7 @@ from tests.kernels.attention_cases import attention, gradient
 from tests.kernels.conformance import Case, build
 from tests.kernels.grouped_cases import grouped_golden
 from tests.kernels.low_rank_cases import low_rank_golden
+from tests.kernels.moments_cases import moments_golden
 from tests.kernels.native import ISA_FLAGS, Unit, one_of_the_isas
 from tests.kernels.norm_gradient_cases import norm_gradient_golden
 from tests.kernels.slab_cases import slab_golden
@@ -188,6 +189,7 @@ GOLDEN = (
     ),
     *low_rank_golden(),
     *slab_golden(),
+    *moments_golden(),
     *norm_gradient_golden(),
     *sparse_golden(),
     *grouped_golden(),

@@ -50,6 +50,7 @@ from tracea.core.op import (
     JoinOp,
     LargestOp,
     LowRankOp,
+    MomentsOp,
     NormGradientOp,
     Op,
     PointwiseOp,
@@ -211,6 +212,11 @@ def _main_enclosure(  # noqa: PLR0911 - one case an op
             return statistics_enclosure(
                 op, arrays, compute, lambda count: sum_constant(count, compute, worst_case=worst_case)
             )
+        case MomentsOp():
+            constant = partial(sum_constant, dtype=compute, worst_case=worst_case)
+            ends = zip(*(statistics_enclosure(part, arrays, compute, constant) for part in op.parts), strict=True)
+            low, high = (np.concatenate(rows, axis=1) for rows in ends)
+            return low, high
         case NormGradientOp():
             constant = partial(sum_constant, dtype=compute, worst_case=worst_case)
             return norm_gradient_enclosure(op, arrays, compute, constant)

@@ -30,6 +30,7 @@ from tracea.core.op import (
     JoinOp,
     LargestOp,
     LowRankOp,
+    MomentsOp,
     NormGradientOp,
     Op,
     PointwiseOp,
@@ -135,6 +136,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911, PLR0
                 return reduced(op.kind, row_source(op, arrays), op.axes, keepdims=op.keepdims)
             case StatisticsOp():
                 return statistics_value(op, arrays)
+            case MomentsOp():
+                return np.concatenate([statistics_value(part, arrays) for part in op.parts], axis=1)
             case NormGradientOp():
                 return norm_gradient_value(op, arrays)
             case CumulativeSumOp() | GatherRowsOp() | SumRowsOp() | LargestOp():

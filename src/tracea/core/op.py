@@ -16,6 +16,7 @@ from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp, SumRowsOp
 from tracea.core.ops.join import JoinOp
 from tracea.core.ops.low_rank import LowRankOp
+from tracea.core.ops.moments import MomentsOp
 from tracea.core.ops.norm_gradient import NormGradientOp
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
 from tracea.core.ops.pool2d import Pool2dOp, PoolKind
@@ -40,6 +41,7 @@ __all__ = [
     "LargestOp",
     "LowRankOp",
     "MatrixMath",
+    "MomentsOp",
     "NormGradientOp",
     "Op",
     "PairSpans",
@@ -69,6 +71,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
     RowOp,
     ReduceOp,
     StatisticsOp,
+    MomentsOp,
     NormGradientOp,
     CumulativeSumOp,
     GatherRowsOp,

@@ -13,13 +13,14 @@ from tracea.core.expr import Expr, Input, Unary, UnaryFunction
 from tracea.core.graph import Graph, Node
 from tracea.core.op import PointwiseOp, ReduceKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.tensor_type import TensorType
+from tracea.flow.channel_moments import add_channel_moments, add_slope
 from tracea.flow.reduction import add_reduction, wide_type
 
 __all__ = ["add_group_norm", "add_group_norm_gradients", "add_group_scale", "has_narrow_groups"]
 
 # Channels of a group, and elements of an image, between which this was faster than slabs in every measurement on a
-# Zen 3: 1.0 to 1.3 of 32 and 40 channels, 1.7 to 1.9 of 16, 2.5 to 9 of 4 to 10 (benchmarks/NOTES.md).
-_NARROW: Final = 64
+# Zen 3: 1.2 to 2.5 of 128 and 160 channels, more of fewer; 0.8 of 2048 and 49 pixels (benchmarks/NOTES.md).
+_NARROW: Final = 256
 _FEW: Final = 1 << 11
 
 
@@ -61,17 +62,10 @@ def add_group_scale(
 ) -> tuple[Node, Node]:
     """Append the mean of each channel's group, and ``weight / sqrt(variance + eps)`` of it.
 
-    The variance is summed around its group's mean, not the channel's.
-
     Shapes: both are (n, c, 1, ...) for x (n, c, ...).
     """
-    of = _Channels(graph, x.type, groups, threads)
-    away = Input(0) - Input(1)
-    mean = of.groups([of.pixels(ReduceKind.MEAN, [x], Input(0))], Input(0), Input(1))
-    spread = [of.pixels(ReduceKind.MEAN, [x, mean], away * away)]
-    if weight is None:
-        return mean, of.groups(spread, Input(0), Unary(UnaryFunction.RSQRT, Input(1) + eps))
-    return mean, of.groups([*spread, weight], Input(0), Input(1) * Unary(UnaryFunction.RSQRT, Input(2) + eps))
+    of = _Groups(graph, x, groups, threads)
+    return of.mean, of.scale(weight, eps)
 
 
 def add_group_norm_gradients(
@@ -84,34 +78,68 @@ def add_group_norm_gradients(
 
     Shapes: grad, x and out are (n, c, ...), with pixels; weight and both of its gradients (c,).
     """
-    mean, scale = add_group_scale(graph, x, groups, weight=None, eps=eps, threads=threads)
-    of = _Channels(graph, x.type, groups, threads)
-    total = of.pixels(ReduceKind.SUM, [grad], Input(0))
-    along = of.pixels(ReduceKind.SUM, [grad, x, mean], Input(0) * (Input(1) - Input(2)))
+    of = _Groups(graph, x, groups, threads, grad)
+    mean, scale = of.mean, of.scale(None, eps)
+    total, along = of.sums
     share = 1.0 / math.prod(x.type.static_shape[2:])
     weighted = Input(0) if weight is None else Input(0) * Input(1)
     parameters = [] if weight is None else [weight]
     found = Input(1 + len(parameters)) * share
-    level, slope = (of.groups([sums, *parameters], weighted, found) for sums in (total, along))
+    level, slope = (of.channels.groups([sums, *parameters], weighted, found) for sums in (total, along))
     # s · w, s · mean g and s^3 · mean(g · (x - mean)): one number a channel of each image.
     factor = scale
     if weight is not None:
-        beside = graph.add_view(ViewKind.RESHAPE, weight, shape=(*weight.type.shape, *of.single[2:]))
+        beside = graph.add_view(ViewKind.RESHAPE, weight, shape=(*weight.type.shape, *of.channels.single[2:]))
         factor = graph.add_pointwise(Input(0) * Input(1), scale, beside)
     term = graph.add_pointwise(Input(0) * Input(1), scale, level)
     # In this order nothing overflows where a group's elements are nearly the same.
     bend = graph.add_pointwise(Input(1) * Input(0) * Input(0) * Input(0), scale, slope)
-    nodes = [grad, x, factor, mean, bend, term]
-    value = Input(0) * Input(2) - (Input(1) - Input(3)) * Input(4) - Input(5)
-    op = PointwiseOp(expr=value, inputs=tuple(node.type for node in nodes), out_dtype=out.dtype, out=out)
     rows = (total, along, scale)
-    total, along, scale = (graph.add_view(ViewKind.RESHAPE, node, shape=of.single[:2]) for node in rows)
-    result = TensorType(of.single[1:2], x.type.dtype)
+    total, along, scale = (graph.add_view(ViewKind.RESHAPE, node, shape=of.channels.single[:2]) for node in rows)
+    result = TensorType(of.channels.single[1:2], x.type.dtype)
     for_weight, for_bias = (
         add_reduction(graph, ReduceKind.SUM, sums, (0,), prologue=expr, out=result, threads=threads)
         for sums, expr in (([along, scale], Input(0) * Input(1)), ([total], Input(0)))
     )
-    return graph.add(op, nodes), for_weight, for_bias
+    return add_slope(graph, (grad, x), mean, (factor, bend, term), out), for_weight, for_bias
+
+
+class _Groups:
+    """Appends the mean of each channel's group, what its variance is a mean of, and the sums of a gradient.
+
+    Where channels come last in memory one walk over the image finds each channel's own moments, which its group's are
+    made of; elsewhere a variance is summed around the group's mean, in walks of its own.
+    """
+
+    def __init__(self, graph: Graph, x: Node, groups: int, threads: int, grad: Node | None = None) -> None:
+        self.channels = of = _Channels(graph, x.type, groups, threads)
+        moments = add_channel_moments(graph, x, grad, of_batch=False, threads=threads)
+        self.sums: tuple[Node, ...] = ()
+        if moments is None:
+            away = Input(0) - Input(1)
+            self.mean = of.groups([of.pixels(ReduceKind.MEAN, [x], Input(0))], Input(0), Input(1))
+            self._spread = [of.pixels(ReduceKind.MEAN, [x, self.mean], away * away)]
+            self._square: Expr = Input(0)
+            if grad is not None:
+                along = of.pixels(ReduceKind.SUM, [grad, x, self.mean], Input(0) * (Input(1) - Input(2)))
+                self.sums = of.pixels(ReduceKind.SUM, [grad], Input(0)), along
+            return
+        own = [moments.pivot, moments.away]
+        self.mean = of.groups(own, Input(0) + Input(1), Input(2))
+        beyond = Input(0) - Input(2) + Input(1)
+        self._spread = [*own, self.mean, moments.variance]
+        self._square = Input(3) + beyond * beyond
+        if moments.sums:
+            level, slope = moments.sums
+            self.sums = level, graph.add_pointwise(Input(3) + beyond * Input(4), *own, self.mean, slope, level)
+
+    def scale(self, weight: Node | None, eps: float) -> Node:
+        """Append ``weight / sqrt(variance + eps)`` for each channel."""
+        count = len(self._spread)
+        root = Unary(UnaryFunction.RSQRT, Input(count + (weight is not None)) + eps)
+        if weight is None:
+            return self.channels.groups(self._spread, self._square, root)
+        return self.channels.groups([*self._spread, weight], self._square, Input(count) * root)
 
 
 class _Channels:

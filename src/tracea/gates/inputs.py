@@ -22,6 +22,7 @@ from tracea.core.op import (
     JoinOp,
     LargestOp,
     LowRankOp,
+    MomentsOp,
     NormGradientOp,
     Op,
     PointwiseOp,
@@ -35,6 +36,7 @@ from tracea.core.op import (
 from tracea.core.tensor_type import static
 from tracea.gates import inputs_gradients as gradients
 from tracea.gates import inputs_integers as integers
+from tracea.gates import inputs_moments as moments
 from tracea.gates import inputs_products as products
 from tracea.gates import inputs_slabs as slabs
 from tracea.gates import inputs_tables as tables
@@ -71,6 +73,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         RowOp: slabs.far_from_zero,
         ReduceOp: slabs.far_from_zero,
         StatisticsOp: slabs.far_from_zero,
+        MomentsOp: moments.columns_far_from_zero,
         NormGradientOp: gradients.rows_far_from_zero,
         CumulativeSumOp: slabs.far_from_zero,
         SumRowsOp: slabs.far_from_zero,
@@ -90,6 +93,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         RowOp: slabs.extreme,
         ReduceOp: slabs.extreme,
         StatisticsOp: slabs.extreme,
+        MomentsOp: moments.extreme_columns,
         NormGradientOp: gradients.extreme_rows,
         CumulativeSumOp: slabs.extreme,
         SumRowsOp: slabs.extreme,
@@ -112,6 +116,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         RowOp: slabs.special,
         ReduceOp: slabs.special,
         StatisticsOp: slabs.special,
+        MomentsOp: moments.special_columns,
         NormGradientOp: gradients.special_rows,
         CumulativeSumOp: slabs.special,
         SumRowsOp: slabs.special,

@@ -8,6 +8,7 @@ the results (rows of a product, slabs of a reduction) take each kind in turn, so
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ from tracea.core.op import (
     JoinOp,
     LargestOp,
     LowRankOp,
+    MomentsOp,
     NormGradientOp,
     Op,
     PointwiseOp,
@@ -39,6 +41,7 @@ from tracea.core.op import (
     SumRowsOp,
     ViewOp,
 )
+from tracea.gates.inputs_moments import of_gradient
 from tracea.gates.inputs_slabs import change_slabs
 
 if TYPE_CHECKING:
@@ -84,6 +87,8 @@ def turns_of(op: Op) -> int:
         return 0
     if len(sources) > 1:
         return len(_kinds(op)) + len(_SECOND) * op.operands[sources[-1]].dtype.is_float
+    if isinstance(op, MomentsOp):
+        return len(_kinds(op)) * (1 if op.grad is None else 2)
     return len(_kinds(op)) + (isinstance(op, NormGradientOp) or (isinstance(op, AttentionOp) and _hides(op)))
 
 
@@ -100,6 +105,8 @@ def everywhere(op: Op, values: list[Floats], rng: np.random.Generator, turn: int
             _attention(op, values, rng, turn)
         case NormGradientOp():
             _norm_gradient(values, rng, turn)
+        case MomentsOp():
+            _moments(op, values, rng, turn)
         case PointwiseOp() | ViewOp() | JoinOp() | GatherRowsOp():
             _elements(op, values, rng, turn)
         case (
@@ -128,6 +135,7 @@ def _sources(op: Op) -> tuple[int, ...]:
             return tuple(index for index, kind in enumerate(op.operands) if kind.dtype.is_float)[:1]
         case (
             AttentionOp()
+            | MomentsOp()
             | NormGradientOp()
             | ViewOp()
             | GatherRowsOp()
@@ -280,6 +288,15 @@ def _norm_gradient(values: list[Floats], rng: np.random.Generator, turn: int) ->
     else:
         _put(grad, np.where(_lines(len(grad), turn, 2) == 0, np.nan, 0.0), 0, rng)
     values[0] = grad.reshape(values[0].shape)
+
+
+def _moments(op: MomentsOp, values: list[Floats], rng: np.random.Generator, turn: int) -> None:
+    """Columns of x take each kind in turn, then those of the gradient."""
+    further = turn - len(_kinds(op))
+    if further < 0:
+        _slabs(op.parts[0], values, rng, turn)
+    else:
+        of_gradient(partial(_slabs, turn=further), op, values, rng)
 
 
 def _elements(op: Op, values: list[Floats], rng: np.random.Generator, turn: int) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from tracea.core.expr import Binary, BinaryFunction, Constant, Input, select
+from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
 from tracea.core.op import PointwiseOp, ReduceKind, ViewKind
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
+from tracea.flow.channel_moments import add_channel_moments, add_pivot
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, wide_type
 from tracea.interface.operands import Given, dispatched
@@ -23,26 +24,20 @@ from tracea.interface.results import compile_as_views
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["channel_means", "channel_variances", "rounded_as"]
+__all__ = ["channel_statistics", "rounded_as"]
 
-_OF_MEANS: Final = ("x",)
-_OF_VARIANCES: Final = ("x", "mean", "rest")
+_OF_STATISTICS: Final = ("x",)
 _OF_ROUNDED: Final = ("statistic", "x")
 
 
-def channel_means(x: Any) -> tuple[Any, Any]:
-    """Return the mean of each channel, and what rounding it to its type has left out.
+def channel_statistics(x: Any) -> tuple[Any, Any, Any]:
+    """Return the mean of each channel, what rounding it to its type has left out, and the variance, by n.
 
-    Shapes: x is (n, c, ...), the means are (c,): of 16-bit elements in float32, else in the type of x.
+    Shapes: x is (n, c, ...), each result (c,): of 16-bit elements in float32, else in the type of x.
 
     Raises: InvalidShape: a channel has no element. InvalidDType, InvalidDevice, InvalidStride.
     """
-    return _dispatch_means()(x, None)
-
-
-def channel_variances(x: Any, mean: Any, rest: Any) -> Any:
-    """Return the variance of each channel, by n, about both parts of its mean, in their type."""
-    return _dispatch_variances()(x, mean, rest, None)
+    return _dispatch_statistics()(x, None)
 
 
 def rounded_as(x: Any, statistic: Any) -> Any:
@@ -51,52 +46,49 @@ def rounded_as(x: Any, statistic: Any) -> Any:
 
 
 @cache
-def _dispatch_means() -> Any:
-    return dispatched(_OF_MEANS, _missed_means)
+def _dispatch_statistics() -> Any:
+    return dispatched(_OF_STATISTICS, _missed_statistics)
 
 
-def _missed_means(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    """Return the program of the means, and of what rounding them to their type has left out."""
-    given = Given.of(_OF_MEANS, arrays, out)
+def _missed_statistics(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(_OF_STATISTICS, arrays, out)
     given.check_floats()
-    graph, x, axes = _channels_of(given)
-    # About the first pixel: a channel that is constant, or nearly so, has that mean exactly, however many sum it.
-    one, rank = TensorType(x.type.shape[1:2], wide_type(x.type.dtype)), x.type.rank
-    corner = (1, *x.type.shape[1:2], *(1,) * (rank - 2))
-    pixel = graph.add_view(ViewKind.SLICE, x, shape=corner, starts=(0,) * rank, steps=(1,) * rank)
-    finite = select(Binary(BinaryFunction.EQ, Input(0) - Input(0), Constant(0.0)), Input(0), 0.0)
-    pivot = graph.add_pointwise(finite, pixel, out_dtype=one.dtype)
-    away = add_reduction(
-        graph, ReduceKind.MEAN, [x, pivot], axes, prologue=Input(0) - Input(1), out=one, threads=threads
+    graph, axes = Graph(), _all_but_channels(given.type(0))
+    x = graph.add_input(given.type(0))
+    moments = add_channel_moments(graph, x, of_batch=True, threads=threads)
+    if moments is None:
+        graph.set_outputs(*_in_steps(graph, x, axes, threads))
+    else:
+        mean, rest = _rounded(graph, moments.pivot, moments.away)
+        graph.set_outputs(*(_of_channels(graph, node) for node in (mean, rest, moments.variance)))
+    return compile_graph(graph, threads=threads, name="channel_statistics").program
+
+
+def _in_steps(graph: Graph, x: Node, axes: tuple[int, ...], threads: int) -> list[Node]:
+    """Append the mean, what it leaves out and the variance in two walks over x."""
+    wide = wide_type(x.type.dtype)
+    pivot = add_pivot(graph, x, of_batch=True, wide=wide)
+    one = TensorType(pivot.type.shape, wide)
+    away = Input(0) - Input(1)
+    beyond = add_reduction(
+        graph, ReduceKind.MEAN, [x, pivot], axes, prologue=away, keepdims=True, out=one, threads=threads
     )
-    pivot = graph.add_view(ViewKind.RESHAPE, pivot, shape=one.shape)
-    mean = graph.add_pointwise(Input(0) + Input(1), pivot, away)
-    graph.set_outputs(mean, graph.add_pointwise(Input(0) - Input(2) + Input(1), pivot, away, mean))
-    return compile_graph(graph, threads=threads, name="channel_means").program
-
-
-@cache
-def _dispatch_variances() -> Any:
-    return dispatched(_OF_VARIANCES, _missed_variances)
-
-
-def _missed_variances(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(_OF_VARIANCES, arrays, out)
-    graph, x, axes = _channels_of(given)
-    one = given.type(1)
-    ends = (*one.shape, *(1,) * (x.type.rank - 2))
-    parts = [graph.add_view(ViewKind.RESHAPE, graph.add_input(one), shape=ends) for _ in range(2)]
-    away = Input(0) - Input(1) - Input(2)
-    graph.set_outputs(
-        add_reduction(graph, ReduceKind.MEAN, [x, *parts], axes, prologue=away * away, out=one, threads=threads)
+    mean, rest = _rounded(graph, pivot, beyond)
+    away = away - Input(2)
+    spread = add_reduction(
+        graph, ReduceKind.MEAN, [x, mean, rest], axes, prologue=away * away, keepdims=True, out=one, threads=threads
     )
-    return compile_graph(graph, threads=threads, name="channel_variances").program
+    return [_of_channels(graph, node) for node in (mean, rest, spread)]
 
 
-def _channels_of(given: Given) -> tuple[Graph, Node, tuple[int, ...]]:
-    """Return a graph of x, and the axes that its channels do not have."""
-    graph, x = Graph(), given.type(0)
-    return graph, graph.add_input(x), _all_but_channels(x)
+def _rounded(graph: Graph, pivot: Node, beyond: Node) -> tuple[Node, Node]:
+    """Append ``pivot + beyond``, and what rounding that leaves out."""
+    mean = graph.add_pointwise(Input(0) + Input(1), pivot, beyond)
+    return mean, graph.add_pointwise(Input(0) - Input(2) + Input(1), pivot, beyond, mean)
+
+
+def _of_channels(graph: Graph, node: Node) -> Node:
+    return graph.add_view(ViewKind.RESHAPE, node, shape=node.type.shape[1:2])
 
 
 @cache

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
 from tracea.core.graph import Graph, Node
-from tracea.core.op import NormGradientOp, PointwiseOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.op import NormGradientOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.ops.norm_gradient import norm_slope
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.channel_groups import add_group_norm_gradients
+from tracea.flow.channel_moments import add_channel_moments, add_slope
 from tracea.flow.channel_planes import norm_of_planes
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
@@ -105,9 +106,9 @@ def batch_norm_training_backward(
 ) -> tuple[Any, Any, Any]:
     """Return the gradients of the first result of ``batch_norm_training(x, weight, bias, eps)`` for its operands.
 
-    ``mean`` and ``var`` are its other two results. Where channels come last, or an image has few pixels, they save two
-    passes over x, and are computed without. They are not read for images in rows from 32 pixels on, where the pass that
-    sums the gradients finds them again, and not where they are of 16 bits: these have lost digits, or are infinite.
+    ``mean`` and ``var`` are its other two results. For images in rows of less than 32 pixels they save two passes over
+    x, and are computed without. Elsewhere they are not read, for the pass that sums the gradients finds them again, and
+    not where they are of 16 bits: these have lost digits, or are infinite.
 
     Shapes: grad and x are (n, c, ...), weight, mean and var (c,); the gradients those of x, weight, weight. That for x
     has the order of axes of x.
@@ -276,29 +277,36 @@ def _of_batch(graph: Graph, nodes: Sequence[Node], known: Sequence[Node], eps: f
 
     ``known`` are the mean and the variance of each channel, or none.
     """
-    gradient, source = nodes[:2]
-    x = source.type
-    axes = (0, *range(2, x.rank))
-    if known:
-        mean, var = known
-        scale = graph.add_pointwise(Unary(UnaryFunction.RSQRT, Input(0) + eps), var, out_dtype=wide_type(x.dtype))
-        of_normal = [gradient, scale, source, mean]
+    gradient, source, *weights = nodes
+    x, wide = source.type, wide_type(source.type.dtype)
+    axes, share = (0, *range(2, x.rank)), x.static_shape[1] / x.elements
+    one = TensorType((1, *x.shape[1:2], *(1,) * (x.rank - 2)), wide)
+    moments = add_channel_moments(graph, source, gradient, of_batch=True, threads=threads)
+    away = list[Node]()
+    if moments is not None:
+        scale = graph.add_pointwise(Unary(UnaryFunction.RSQRT, Input(0) + eps), moments.variance)
+        center, away, (level, slope) = moments.pivot, [moments.away], moments.sums
+        along = graph.add_pointwise(Input(0) * Input(1), slope, scale)
     else:
-        of_normal = [gradient, *_normal(graph, source, axes, eps, is_centred=True, threads=threads)]
-    one, normal = TensorType(x.shape[1:2], wide_type(x.dtype)), (Input(2) - Input(3)) * Input(1)
-    sums = [
-        add_reduction(graph, ReduceKind.SUM, used, axes, prologue=expr, out=one, threads=threads)
-        for used, expr in ((of_normal, Input(0) * normal), ([gradient], Input(0)))
-    ]
-    ends = (*x.shape[1:2], *(1,) * (x.rank - 2))
-    wide = [graph.add_view(ViewKind.RESHAPE, node, shape=ends) for node in sums]
-    share = x.static_shape[1] / x.elements
-    slope = (Input(0) - Input(5) * share - normal * Input(4) * share) * Input(1)
-    slope = slope * Input(6) if len(nodes) > 2 else slope
-    operands = [*of_normal, *wide, *nodes[2:]]
-    of_x = PointwiseOp(expr=slope, inputs=tuple(node.type for node in operands), out_dtype=x.dtype, out=dense_like(x))
-    for_x = graph.add(of_x, operands)
-    return [for_x, *(graph.add_pointwise(Input(0), node, out_dtype=x.dtype) for node in sums)]
+        if known:
+            center, var = known
+            scale = graph.add_pointwise(Unary(UnaryFunction.RSQRT, Input(0) + eps), var, out_dtype=wide)
+        else:
+            scale, _, center = _normal(graph, source, axes, eps, is_centred=True, threads=threads)
+        sums = ([gradient], Input(0)), ([gradient, scale, source, center], Input(0) * (Input(2) - Input(3)) * Input(1))
+        level, along = (
+            add_reduction(graph, ReduceKind.SUM, used, axes, prologue=expr, keepdims=True, out=one, threads=threads)
+            for used, expr in sums
+        )
+    # Beside a gradient and an element one number a channel each: w · s, w · s² · mean(g · normal), and w · s · mean g.
+    factor = graph.add_pointwise(Input(0) * Input(1), scale, weights[0]) if weights else scale
+    bend = graph.add_pointwise(Input(0) * Input(1) * Input(2) * share, along, scale, factor)
+    term = graph.add_pointwise(Input(0) * Input(1) * share, level, factor)
+    if away:
+        term = graph.add_pointwise(Input(0) - Input(1) * Input(2), term, bend, *away)
+    for_x = add_slope(graph, (gradient, source), center, (factor, bend, term), dense_like(x))
+    flat = (graph.add_view(ViewKind.RESHAPE, node, shape=x.shape[1:2]) for node in (along, level))
+    return [for_x, *(graph.add_pointwise(Input(0), node, out_dtype=x.dtype) for node in flat)]
 
 
 @cache

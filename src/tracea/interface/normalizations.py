@@ -17,7 +17,7 @@ from tracea.flow.channel_groups import add_group_norm, has_narrow_groups
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_statistics, wide_type
 from tracea.flow.sections import Part, Section, Temporary, compile_sections
-from tracea.interface.channel_statistics import channel_means, channel_variances, rounded_as
+from tracea.interface.channel_statistics import channel_statistics, rounded_as
 from tracea.interface.operands import Given, dispatched, number
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, dense_like, filled, state_result, vector
@@ -93,8 +93,7 @@ def batch_norm_training(
 
     Raises: as :func:`batch_norm`; InvalidShape: a channel has no element.
     """
-    center, rest = channel_means(x)
-    spread = channel_variances(x, center, rest)
+    center, rest, spread = channel_statistics(x)
     y = _dispatch_batch_norm()(x, center, spread, weight, bias, rest, out, positive_eps(eps))
     if y.itemsize == center.itemsize:
         return y, center, spread

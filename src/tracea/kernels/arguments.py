@@ -17,6 +17,7 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp, SumRowsOp
 from tracea.core.ops.low_rank import LowRankOp
+from tracea.core.ops.moments import MomentsOp
 from tracea.core.ops.norm_gradient import NormGradientOp
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.pool2d import Pool2dOp
@@ -42,6 +43,7 @@ from tracea.kernels.pointwise.transpose import TRANSPOSE_ID, transpose_types
 from tracea.kernels.pool.grid import grid_types
 from tracea.kernels.pool.window import pool_types
 from tracea.kernels.rows.indexed import gather_types, largest_types, scan_types
+from tracea.kernels.rows.moments import moments_types
 from tracea.kernels.rows.norm_gradient import norm_gradient_types
 from tracea.kernels.rows.normalize import normalize_types
 from tracea.kernels.rows.plane_gradient import PLANE_GRADIENT_ID, plane_gradient_types
@@ -68,6 +70,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     AttentionOp: attention_types,
     AttentionGradientOp: attention_gradient_types,
     StatisticsOp: statistics_types,
+    MomentsOp: moments_types,
     NormGradientOp: norm_gradient_types,
     CumulativeSumOp: scan_types,
     GatherRowsOp: gather_types,

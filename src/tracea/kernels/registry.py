@@ -42,6 +42,7 @@ from tracea.kernels.pointwise.transpose import TRANSPOSE
 from tracea.kernels.pool.grid import GRID
 from tracea.kernels.pool.window import WINDOW
 from tracea.kernels.rows.indexed import GATHER, LARGEST, SCAN
+from tracea.kernels.rows.moments import MOMENTS
 from tracea.kernels.rows.norm_gradient import NORM_GRADIENT
 from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.plane_gradient import PLANE_GRADIENT
@@ -100,6 +101,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     STATISTICS,
     NORM_GRADIENT,
     PLANE_GRADIENT,
+    MOMENTS,
     SCAN,
     GATHER,
     SUM_ROWS,

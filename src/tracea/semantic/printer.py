@@ -9,6 +9,7 @@ from tracea.semantic import nodes as n
 from tracea.semantic import nodes_async as g
 from tracea.semantic import nodes_attention as att
 from tracea.semantic import nodes_attention_gradient as grad
+from tracea.semantic import nodes_moments as moments
 from tracea.semantic import nodes_norm_gradient as norm
 from tracea.semantic import nodes_sparse as sparse
 from tracea.semantic import nodes_winograd as winograd
@@ -192,6 +193,11 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912, PLR0915 - one case a 
             taken = _call(node.intrinsic, *read)
             kind = node.kind.value if isinstance(node, norm.NormGradientTile) else "planes"
             return f"{node.target}, {node.sums} = {taken} of {kind}, eps {node.eps:g}"
+        case moments.MomentsTile():
+            return f"{node.target} = {_call(node.intrinsic, *filter(None, (node.source, node.grads)))}"
+        case moments.MomentsFold():
+            read = filter(None, (node.states, node.source, node.about, node.grads))
+            return f"{node.target} = {_call(node.intrinsic, *read)} in parts of {node.step}"
         case winograd.TransformImage() | winograd.TransformFilters() | winograd.TransformBack():
             return _transform(node)
         case g.SignalFlag():

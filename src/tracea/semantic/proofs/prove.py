@@ -18,6 +18,7 @@ from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.matrix_groups import prove_products
 from tracea.semantic.proofs.mbarriers import prove_mbarriers, tma_rings
+from tracea.semantic.proofs.moments import prove_moments
 from tracea.semantic.proofs.norm_gradient import prove_norm_gradient
 from tracea.semantic.proofs.placed_rings import placed_rings, prove_placed_rings
 from tracea.semantic.proofs.products import prove_fragment_products
@@ -63,6 +64,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_reduction(kernel, sites),
         *prove_attention(kernel, sites),
         *prove_attention_gradient(kernel, sites),
+        *prove_moments(kernel, sites),
         *prove_norm_gradient(kernel, sites),
         *prove_winograd(kernel, sites),
         *prove_epilogues(kernel, sites),
