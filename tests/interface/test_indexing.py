@@ -184,6 +184,13 @@ def test_copies_into_rows_of_few_elements(rng, dtype):
             assert torch.equal(tracea.ops.fuse(["relu", "add"])(view, view[:1], out=out), view.relu() + view[:1])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_copies_of_16_bits_keep_every_bit(dtype):
+    bits = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(256, 256)  # each NaN too
+    for view in (bits, bits[:, 3:80], bits[::3]):
+        assert torch.equal(tracea.ops.copy(view.view(dtype)).view(torch.int16), view)
+
+
 def test_few_columns_are_turned_where_an_axis_lies_between():
     machine = host()
     for shape, variant in (((2, 210, 552), "pointwise.transpose"), ((2, 552), "pointwise.chain")):

@@ -147,6 +147,12 @@ def pointwise_part() -> PointwiseOp:
     return PointwiseOp(expr=Input(0) * Input(1), inputs=(x, w), out_dtype=F32, out=out)
 
 
+def moved(dtype: DType, pitch: int) -> PointwiseOp:
+    """A copy of nine rows that lie ``pitch`` elements apart."""
+    x = TensorType((9, 100), dtype, StridedLayout((pitch, 1)))
+    return PointwiseOp(expr=Input(0), inputs=(x,), out_dtype=dtype)
+
+
 def chain_cases() -> tuple[Case, ...]:
     """Pointwise kernels: broadcasts, mixed element types, casts, every scalar function."""
     x, w = TensorType((9, 100), F32), TensorType((100,), F32)
@@ -184,6 +190,10 @@ def chain_cases() -> tuple[Case, ...]:
                 f"rows_in_pairs_{rows}", "pointwise.chain", pointwise_part(), rows=rows, together=2, prefetch=prefetch
             )
             for rows, prefetch in ((3, 8), (1, 0))
+        ),
+        *(
+            Case.of(f"moved_{dtype.value}_{pitch}", "pointwise.chain", moved(dtype, pitch), rows=4, columns=256)
+            for dtype, pitch in ((BF16, 100), (F16, 117))
         ),
         Case.of("functions", "pointwise.chain", PointwiseOp(expr=functions, inputs=(x, w), out_dtype=F32), rows=4),
         Case.of(

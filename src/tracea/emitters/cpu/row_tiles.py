@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
@@ -16,11 +16,12 @@ from tracea.emitters.cpu.turned import transpose_copy
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import FALSE, TRUE, Const, Index
-from tracea.semantic.nodes import EpilogueCall, PointwiseTile, ReduceTile, RowTile
+from tracea.semantic.nodes import EpilogueCall, PointwiseTile, ReduceTile, RowTile, Scalar
 
 __all__ = ["pointwise_tile", "reduce_tile", "row_tile"]
 
 _X = Input(0)
+_WORD_BYTES: Final = 4
 
 
 def _compute(intrinsic: Intrinsic) -> DType:
@@ -31,6 +32,13 @@ def pointwise_tile(printer: Printer, node: PointwiseTile) -> None:
     """Print a block of a chain of elementwise ops, or of a copy that turns it."""
     if node.intrinsic.name == "transpose_copy":
         transpose_copy(printer, node)
+        return
+    if _moves(printer, node):
+        printer.use("copy.h")
+        (source,) = node.inputs
+        places = (f"{printer.address(place)}, {printer.strides(place)[0]}" for place in (source, node.target))
+        printer.body.comment(f"PointwiseTile {node.target}")
+        printer.body.line(f"copy_rows({', '.join((*_last_two(printer, node.target.extent), *places))});")
         return
     printer.use("rows.h", "row_tiles.h")
     compute = _compute(node.intrinsic)
@@ -43,6 +51,20 @@ def pointwise_tile(printer: Printer, node: PointwiseTile) -> None:
     printer.body.line(f"map_rows<{types}>({', '.join(_last_two(printer, node.target.extent))}, {load}, {store});")
     if streaming:
         printer.body.line("streaming_fence();")
+
+
+def _moves(printer: Printer, node: PointwiseTile) -> bool:
+    """Whether elements are moved as they are, of a type that arithmetic would widen and narrow again.
+
+    What is stored past the caches goes by vectors all the same: f16 of 4096x4096 takes 0.6 of the time so.
+    """
+    alone = node.expr == _X and len(node.inputs) == 1 and not node.intrinsic.attribute("streaming")
+    if not alone or isinstance(node.inputs[0], Scalar):
+        return False
+    places = (node.inputs[0], node.target)
+    source, target = (printer.buffer(place).dtype for place in places)
+    beside = all(printer.step(place, -1) == Const(1) for place in places)
+    return source is target and source.nbytes < _WORD_BYTES and beside
 
 
 _ROW_ROUTINES: Mapping[RowKind, str] = {
