@@ -190,56 +190,6 @@ TRACEA_INLINE void store_strided(typename V::element* p, int64_t stride, V v, in
     for (int i = 0; i < V::lanes && i < n; ++i) p[i * stride] = lanes[i];
 }
 
-// ---- 16-bit storage ----------------------------------------------------------------------------------------------------------------------------
-namespace detail {
-TRACEA_INLINE __m128i to_bits(VecF v, f16) {
-    return _mm256_cvtps_ph(v.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-TRACEA_INLINE __m128i to_bits(VecF v, bf16) {
-    const __m256i u = _mm256_castps_si256(v.reg);
-    const __m256i high = _mm256_srli_epi32(u, 16);
-    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    const __m256i rounded =
-        _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
-    const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v.reg, v.reg, _CMP_UNORD_Q));
-    const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
-    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-}
-TRACEA_INLINE VecF from_bits(__m128i u, f16) { return {_mm256_cvtph_ps(u)}; }
-TRACEA_INLINE VecF from_bits(__m128i u, bf16) {
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(u), 16))};
-}
-template <class Half>
-TRACEA_INLINE VecF load_half(const Half* p) {
-    return from_bits(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), Half{});
-}
-template <class Half>
-TRACEA_INLINE VecF load_half_masked(const Half* p, Mask<VecF> m) {
-    const int bits = _mm256_movemask_ps(m.reg);
-    Half lanes[8] = {};
-    for (int i = 0; i < 8; ++i)
-        if ((bits >> i & 1) != 0) lanes[i] = p[i];
-    return load_half(lanes);
-}
-template <class Half>
-TRACEA_INLINE void store_half(Half* p, VecF v) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_bits(v, Half{}));
-}
-template <class Half>
-TRACEA_INLINE void store_half_masked(Half* p, VecF v, Mask<VecF> m) {
-    const int bits = _mm256_movemask_ps(m.reg);
-    Half lanes[8];
-    store_half(lanes, v);
-    for (int i = 0; i < 8; ++i)
-        if ((bits >> i & 1) != 0) p[i] = lanes[i];
-}
-template <class Half>
-TRACEA_INLINE void store_half_streaming(Half* p, VecF v) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p), to_bits(v, Half{}));
-}
-}  // namespace detail
-
 // ---- arithmetic --------------------------------------------------------------------------------------------------------------------------------
 TRACEA_INLINE VecF add(VecF a, VecF b) { return {_mm256_add_ps(a.reg, b.reg)}; }
 TRACEA_INLINE VecD add(VecD a, VecD b) { return {_mm256_add_pd(a.reg, b.reg)}; }
