@@ -43,8 +43,8 @@
 #if defined(TRACEA_ISA_AVX512)
 #include "tracea/vec_avx512.h"
 #elif defined(TRACEA_ISA_AVX2)
-#include "tracea/vec_avx2_half.h"
 #include "tracea/vec_avx2.h"
+#include "tracea/vec_avx2_half.h"
 #elif defined(TRACEA_ISA_NEON)
 #include "tracea/vec_neon.h"
 #else
