@@ -1,4 +1,4 @@
-"""What the nodes of a norm's gradients do to memory, in NumPy."""
+"""What the nodes of norms' gradients and of moments do to memory, in NumPy."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 
 from tracea.core.ops.rows import RowKind
 from tracea.semantic.execute import region
+from tracea.semantic.execute_moments import MOMENTS
 from tracea.semantic.machine import Executor
 from tracea.semantic.nodes_norm_gradient import NormGradientTile, PlaneGradientTile
 
-__all__ = ["NORM_GRADIENTS"]
+__all__ = ["NORMS"]
 
 
 def _operands(node: NormGradientTile | PlaneGradientTile, executor: Executor) -> tuple[Any, Any, Any, Any, Any]:
@@ -61,7 +62,8 @@ def _differentiate_planes(node: PlaneGradientTile, executor: Executor) -> None:
             sums[0, index, :] = each if sums.shape[-1] == len(each) else each.sum()
 
 
-NORM_GRADIENTS: Final[Mapping[type[Any], Callable[[Any, Executor], None]]] = {
+NORMS: Final[Mapping[type[Any], Callable[[Any, Executor], None]]] = {
     NormGradientTile: _differentiate_rows,
     PlaneGradientTile: _differentiate_planes,
+    **MOMENTS,
 }

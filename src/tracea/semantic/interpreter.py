@@ -12,8 +12,7 @@ from tracea.errors import InvalidInput, RunError
 from tracea.semantic import execute
 from tracea.semantic.execute_attention import attend
 from tracea.semantic.execute_attention_gradient import differentiate
-from tracea.semantic.execute_moments import MOMENTS
-from tracea.semantic.execute_norm_gradient import NORM_GRADIENTS
+from tracea.semantic.execute_norm_gradient import NORMS
 from tracea.semantic.execute_sparse import sum_runs
 from tracea.semantic.execute_winograd import TRANSFORMS
 from tracea.semantic.machine import (
@@ -67,7 +66,7 @@ _TILES: Mapping[type[Node], Callable[[Any, Executor], None]] = {
     AttentionDeltas: differentiate,
     AttentionGradient: differentiate,
     AttentionSlopeEnd: differentiate,
-    **MOMENTS | NORM_GRADIENTS,
+    **NORMS,
     **TRANSFORMS,
 }
 

@@ -10,7 +10,7 @@ from tracea.core.expr import Input
 from tracea.core.ops.base import Op
 from tracea.core.ops.rows import ReduceKind
 from tracea.core.ops.statistics import Statistic, StatisticsOp
-from tracea.core.tensor_type import TensorType
+from tracea.core.tensor_type import Dim, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 
 __all__ = ["MomentsOp"]
@@ -45,7 +45,9 @@ class MomentsOp(Op):
                 expected="(images, rows, columns), none of them 0",
                 remedy="give a matrix as x[None]; what has no rows has no mean",
             )
-        shapes = {"about": (self.about, (self.x.shape[0], 1, self.x.shape[2]))}
+        shapes: dict[str, tuple[TensorType, tuple[Dim, ...]]] = {
+            "about": (self.about, (self.x.shape[0], 1, self.x.shape[2]))
+        }
         if self.grad is not None:
             shapes["grad"] = (self.grad, self.x.shape)
         for name, (type_, wanted) in shapes.items():
