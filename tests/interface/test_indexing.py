@@ -191,6 +191,22 @@ def test_copies_of_16_bits_keep_every_bit(dtype):
         assert torch.equal(tracea.ops.copy(view.view(dtype)).view(torch.int16), view)
 
 
+@pytest.mark.parametrize(
+    "dtype", drawn(2, [torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool], of="copies")
+)
+def test_copies_of_integers_keep_every_bit(rng, dtype):
+    bits = torch.from_numpy(rng.integers(-(1 << 63), 1 << 63, (12, 70)))
+    x = bits > 0 if dtype is torch.bool else bits.to(dtype)
+    for view in (x, x.t(), x[::2, 3:40], x[:, ::3], x.view(3, 4, 70).permute(2, 0, 1), x[:1].expand(5, 70)):
+        assert torch.equal(tracea.ops.copy(view), view)
+        out = torch.zeros(view.shape[::-1], dtype=dtype).permute(*reversed(range(view.dim())))
+        assert tracea.ops.copy(view, out=out) is out
+        assert torch.equal(out, view)
+    assert np.array_equal(tracea.ops.copy(x.numpy().T), x.numpy().T)
+    with pytest.raises(tracea.errors.InvalidDType, match="out"):
+        tracea.ops.copy(x, out=torch.empty(12, 70, dtype=torch.float64))
+
+
 def test_few_columns_are_turned_where_an_axis_lies_between():
     machine = host()
     for shape, variant in (((2, 210, 552), "pointwise.transpose"), ((2, 552), "pointwise.chain")):

@@ -25,6 +25,7 @@ from tracea.runtime.index_range import Named
 __all__ = ["copy", "cumsum", "embedding", "topk"]
 
 _OF_COPY: Final = ("x",)
+_MOVED_AS: Final = {DType.I64: DType.F64, DType.I32: DType.F32}  # of one size: arithmetic does not hold every integer
 _OF_EMBEDDING: Final = ("indices", "table")
 _OF_ELEMENTS: Final = ("x", "places")
 
@@ -33,6 +34,8 @@ _FEW_PLACES: Final = 4  # of a row: walked as one axis with their rows, each wit
 
 def copy(x: Any, *, out: Any = None) -> Any:
     """Return a row-major copy, or one into ``out`` in its own strides: any permutation, slice or broadcast of axes.
+
+    Elements are floats, integers or booleans; all of an integer's bits are kept, and a NaN stays one.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
@@ -80,12 +83,15 @@ def _dispatch_copy() -> Any:
 
 def _missed_copy(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     del attributes
-    given = Given.of(_OF_COPY, arrays, out)
-    given.check_floats()
+    given = Given.of(_OF_COPY, arrays, out, takes={"x": ANY, "out": FOLLOWING})
     x = given.type(0)
     given.check_result_type(TensorType(x.shape, x.dtype))
-    op = PointwiseOp(expr=Input(0), inputs=(x,), out_dtype=x.dtype, out=given.result)
-    return compile_op(op, threads=threads)
+    kind, result = _MOVED_AS.get(x.dtype, x.dtype), given.result
+    read, out = (None if of is None else replace(of, dtype=kind) for of in (x, result))
+    assert read is not None
+    program = compile_op(PointwiseOp(expr=Input(0), inputs=(read,), out_dtype=kind, out=out), threads=threads)
+    written = tuple(replace(of, dtype=x.dtype) for of in program.outputs)
+    return replace(program, inputs=(x,), outputs=written)
 
 
 @cache
