@@ -27,6 +27,8 @@ __all__ = ["MINIMUM_RUNS", "MemoryWatch"]
 MINIMUM_RUNS: Final = 8  # fewer say little about most of them
 _STATM: Final = Path("/proc/self/statm")
 _DESCRIPTORS: Final = ("/proc/self/fd", "/dev/fd")  # the second where there is no first
+# glibc's MINSIZE. What is less was not kept by a run: a block that is held took what was too little to be one itself.
+_LEAST_BLOCK: Final = 4 * ctypes.sizeof(ctypes.c_size_t)
 
 
 class MemoryWatch:
@@ -60,6 +62,7 @@ class MemoryWatch:
         if len(self._added) < MINIMUM_RUNS:
             return None
         heap, mapped = (max(0.0, statistics.median_low(added)) for added in zip(*self._added, strict=True))
+        heap = heap if heap >= _LEAST_BLOCK else 0.0
         return Check(
             name="no memory kept",
             passed=heap == mapped == 0.0,
