@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
 from tracea.core.graph import Graph
@@ -45,6 +45,8 @@ _OF_BATCH_NORM: Final = ("x", "mean", "var", "weight", "bias", "rest")
 
 _OF_GROUP_NORM: Final = ("x", "weight", "bias")
 _FEW_PIXELS: Final = 8
+# What a batch norm reads by its place among what was given: from where, and its type.
+_Operands: TypeAlias = dict[int, tuple[Part | Temporary, TensorType]]
 
 
 def log_softmax(x: Any, dim: int = -1, *, out: Any = None) -> Any:
@@ -251,21 +253,11 @@ def _missed_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     _of_channels(given, 1, 2, 3, 4, 5)
     y, eps = _result(given, x), attributes[0]
     present = [at for at in range(len(given.names)) if given.optional(at) is not None]
-    of: dict[int, tuple[Part | Temporary, TensorType]] = {at: (Part(i), given.type(at)) for i, at in enumerate(present)}
+    of: _Operands = {at: (Part(i), given.type(at)) for i, at in enumerate(present)}
     before: list[Section] = []
     scale = _inverse_root(Input(2), eps)
-    # A root and a division for each element take longer than the image's memory: 3 MB channels last 277 us, now 97. So
-    # do conversions of numbers of 16 bits, which stores of 16 bits might have changed: f16 in rows 99 us, now 66.
     if x.elements >= _FEW_PIXELS * x.static_shape[1]:
-        wide = wide_type(x.dtype, *(given.type(at).dtype for at in present))
-        weighted = _inverse_root(Input(0), eps) * Input(1) if 3 in of else _inverse_root(Input(0), eps)
-        made = {2: weighted, **{at: Input(0) for at in (1, 4, 5) if at in of and of[at][1].dtype is not wide}}
-        for at, expr in made.items():
-            taken = [of[at], *([of.pop(3)] if at == 2 and 3 in of else [])]
-            op = PointwiseOp(expr=expr, inputs=tuple(type_ for _, type_ in taken), out_dtype=wide)
-            before.append(Section(op=op, operands=tuple(part for part, _ in taken), temporary=len(before)))
-            of[at] = Temporary(len(before) - 1), op.infer()
-        scale = Input(2)
+        before, scale = _made_once(of, eps), Input(2)
     place = {at: Input(i) for i, at in enumerate(of)}
     value: Expr = (place[0] - place[1] - place[5] if 5 in of else place[0] - place[1]) * scale
     value = value * place[3] if 3 in of else value
@@ -287,6 +279,26 @@ def _missed_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         threads=threads,
         name="batch_norm",
     )
+
+
+def _made_once(of: _Operands, eps: float) -> list[Section]:
+    """Return what makes one number a channel of variance and weight, and widens the others; ``of`` has these then.
+
+    A root and a division for each element take longer than the image's memory: 3 MB channels last 277 us, once a
+    channel 97. So do conversions of numbers of 16 bits, which stores of 16 bits might change: f16 in rows 99 us and 66.
+    """
+    wide = wide_type(*(type_.dtype for _, type_ in of.values()))
+    narrow = [at for at in (1, 4, 5) if at in of and of[at][1].dtype is not wide]
+    weights = [of.pop(3)] if 3 in of else []
+    root = _inverse_root(Input(0), eps)
+    sections: list[Section] = []
+    for at in (2, *narrow):
+        taken = [of[at], *(weights if at == 2 else [])]
+        expr = Input(0) if at != 2 else root * Input(1) if weights else root
+        op = PointwiseOp(expr=expr, inputs=tuple(type_ for _, type_ in taken), out_dtype=wide)
+        sections.append(Section(op=op, operands=tuple(part for part, _ in taken), temporary=len(sections)))
+        of[at] = Temporary(len(sections) - 1), op.infer()
+    return sections
 
 
 def _given_types(given: Given) -> list[TensorType]:

@@ -194,7 +194,7 @@ TRACEA_INLINE void fold_moments(int64_t step, int64_t rows, int64_t columns, con
         }
         const V share = broadcast<V>(T(1) / static_cast<T>(rows)), rest = mul(whole.away, share);
         V moments[4] = {add(sub(whole.pivot, about.template at<V>(0, col, n)), rest),
-                        mul(fnma(rest, whole.away, whole.square), share), whole.level,
+                        maximum(mul(fnma(rest, whole.away, whole.square), share), zero<V>()), whole.level,
                         fnma(rest, whole.level, whole.along)};
         V finite = zero<V>();  // times zero, what is not finite is NaN
         unroll<results>([&](auto i) TRACEA_LAMBDA { finite = fma(moments[i], zero<V>(), finite); });
