@@ -65,8 +65,14 @@ struct PlaneSlopes {
         store(lanes, weight.template at<V>(plane, 0, V::lanes));
         return lanes[0];
     }
+    // A number near the mean; of few elements the first, which is nearly always near enough, and costs nothing.
     TRACEA_INLINE T pivot() const {
         constexpr int64_t sample = row_unroll * V::lanes;
+        if (planes * length <= 4 * sample) {
+            T lanes[V::lanes];
+            store(lanes, source.template at<V>(0, 0, length < V::lanes ? length : V::lanes));
+            return lanes[0];
+        }
         V sum = zero<V>();
         for (int64_t col = 0; col < sample && col < length; col += V::lanes) {
             const int64_t n = length - col < V::lanes ? length - col : V::lanes;
