@@ -82,18 +82,17 @@ def add_group_norm_gradients(
     mean, scale = of.mean, of.scale(None, eps)
     total, along = of.sums
     share = 1.0 / math.prod(x.type.static_shape[2:])
-    weighted = Input(0) if weight is None else Input(0) * Input(1)
-    parameters = [] if weight is None else [weight]
+    weighted = Input(0) if weight is None else Input(0) * Input(2)
+    parameters = [scale] if weight is None else [scale, weight]
     found = Input(1 + len(parameters)) * share
-    level, slope = (of.channels.groups([sums, *parameters], weighted, found) for sums in (total, along))
-    # s · w, s · mean g and s^3 · mean(g · (x - mean)): one number a channel of each image.
+    # s · w, s · mean g and s^3 · mean(g · (x - mean)): one number a channel of each image. In this order nothing
+    # overflows where a group's elements are nearly the same.
+    term = of.channels.groups([total, *parameters], weighted, found * Input(1))
+    bend = of.channels.groups([along, *parameters], weighted, found * Input(1) * Input(1) * Input(1))
     factor = scale
     if weight is not None:
         beside = graph.add_view(ViewKind.RESHAPE, weight, shape=(*weight.type.shape, *of.channels.single[2:]))
         factor = graph.add_pointwise(Input(0) * Input(1), scale, beside)
-    term = graph.add_pointwise(Input(0) * Input(1), scale, level)
-    # In this order nothing overflows where a group's elements are nearly the same.
-    bend = graph.add_pointwise(Input(1) * Input(0) * Input(0) * Input(0), scale, slope)
     rows = (total, along, scale)
     total, along, scale = (graph.add_view(ViewKind.RESHAPE, node, shape=of.channels.single[:2]) for node in rows)
     result = TensorType(of.channels.single[1:2], x.type.dtype)
