@@ -82,7 +82,7 @@ def test_what_runs_in_a_convolutions_place_is_told_its_command_or_that_it_has_no
     )
     batch = "conv2d --batch 2 --channels 8 --size 16 --filters 8 --kernel 1 --target zen4 --no-measure"
     assert cli.main(["explain", *batch.split()]) == 0
-    assert "\nCommand          none: no flags say this op in its layout; tracea.tune in" in capsys.readouterr().out
+    assert "\nCommand          none: no flags say this op as it is; tracea.tune in" in capsys.readouterr().out
 
 
 def test_each_kernel_of_a_model_is_told_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_each_kernel_of_a_model_is_told_its_command(tmp_path: Path, capsys: pyte
     assert cli.main(["explain", f"{path}:build", "--no-measure"]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Command")]
     assert said == [
-        "Command          none: no flags say this op in its layout; tracea optimize of its model searches it",
+        "Command          none: no flags say this op as it is; tracea optimize of its model searches it",
         "Command          tracea tune gemm -m 4 -n 5 -k 12 --transpose-b --constant-b --epilogue bias; explain, emit "
         "and verify take the same",
     ]

@@ -6,17 +6,17 @@ import math
 from dataclasses import dataclass
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Binary, BinaryFunction, Constant, Input, select
+from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, select
 from tracea.core.graph import Graph, Node
-from tracea.core.op import MomentsOp, PointwiseOp, ViewKind, ViewOp
+from tracea.core.op import MomentsOp, PointwiseOp, ReduceKind, ViewKind, ViewOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidStride
 from tracea.flow.compile import for_threads
-from tracea.flow.reduction import wide_type
+from tracea.flow.reduction import add_reduction, wide_type
 from tracea.kernels.registry import candidates
 
-__all__ = ["ChannelMoments", "add_channel_moments", "add_pivot", "add_slope"]
+__all__ = ["ChannelMoments", "add_channel_moments", "add_channel_statistics", "add_slope"]
 
 # What is no number is a poor place to sum about.
 _FINITE = select(Binary(BinaryFunction.EQ, Input(0) - Input(0), Constant(0.0)), Input(0), 0.0)
@@ -36,7 +36,7 @@ class ChannelMoments:
     sums: tuple[Node, ...] = ()
 
 
-def add_pivot(graph: Graph, x: Node, *, of_batch: bool, wide: DType) -> Node:
+def _pivot(graph: Graph, x: Node, *, of_batch: bool, wide: DType) -> Node:
     """Append a number near each channel's mean: its first element, or 0 for one that is not finite.
 
     Shapes: x is (n, c, ...) with elements, the result (n, c, 1, ...), or ``of_batch`` (1, c, 1, ...).
@@ -65,7 +65,7 @@ def add_channel_moments(
     op = MomentsOp(x=source, about=about, grad=grads[0] if grads else None)
     if not candidates(op, for_threads(host(), threads)):
         return None
-    pivot = add_pivot(graph, x, of_batch=of_batch, wide=about.dtype)
+    pivot = _pivot(graph, x, of_batch=of_batch, wide=about.dtype)
     last = [graph.add_view(ViewKind.PERMUTE, node, axes=_last(node.type)) for node in nodes]
     views = [graph.add_view(ViewKind.RESHAPE, node, shape=source.shape) for node in last]
     views.insert(1, graph.add_view(ViewKind.RESHAPE, pivot, shape=about.shape))
@@ -76,6 +76,31 @@ def add_channel_moments(
     )
     away, variance, *sums = (graph.add_view(ViewKind.RESHAPE, row, shape=pivot.type.shape) for row in rows)
     return ChannelMoments(pivot, away, variance, tuple(sums))
+
+
+def add_channel_statistics(graph: Graph, x: Node, *, threads: int) -> tuple[Node, Node, Node]:
+    """Append the mean of each channel of all images, what rounding it to its type leaves out, and the variance.
+
+    Shapes: x is (n, c, ...), with elements; the three are (1, c, 1, ...).
+    """
+    moments = add_channel_moments(graph, x, of_batch=True, threads=threads)
+    axes, wide = (0, *range(2, x.type.rank)), wide_type(x.type.dtype)
+    pivot = _pivot(graph, x, of_batch=True, wide=wide) if moments is None else moments.pivot
+
+    def mean_of(term: Expr, *numbers: Node) -> Node:
+        out = TensorType(pivot.type.shape, wide)
+        nodes = [x, *numbers]
+        return add_reduction(
+            graph, ReduceKind.MEAN, nodes, axes, prologue=term, keepdims=True, out=out, threads=threads
+        )
+
+    away = mean_of(Input(0) - Input(1), pivot) if moments is None else moments.away
+    mean = graph.add_pointwise(Input(0) + Input(1), pivot, away)
+    rest = graph.add_pointwise(Input(0) - Input(2) + Input(1), pivot, away, mean)
+    if moments is not None:
+        return mean, rest, moments.variance
+    beyond = Input(0) - Input(1) - Input(2)
+    return mean, rest, mean_of(beyond * beyond, mean, rest)
 
 
 def add_slope(

@@ -110,7 +110,7 @@ def _problem(found: Explanation) -> Iterator[str]:
         )
         yield _line("Runs as", f"{found.op.name} {found.op.summary}: {what}, which the rest is about")
     if found.flags is not None:
-        none = f"none: no flags say this op in its layout; {_search(found)} searches it"
+        none = f"none: no flags say this op as it is; {_search(found)} searches it"
         yield _line(
             "Command", f"tracea tune {found.flags}; explain, emit and verify take the same" if found.flags else none
         )

@@ -11,13 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Input
-from tracea.core.graph import Graph, Node
-from tracea.core.op import PointwiseOp, ReduceKind, ViewKind
+from tracea.core.graph import Graph
+from tracea.core.op import PointwiseOp, ViewKind
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
-from tracea.flow.channel_moments import add_channel_moments, add_pivot
+from tracea.flow.channel_moments import add_channel_statistics
 from tracea.flow.compile import compile_graph
-from tracea.flow.reduction import add_reduction, wide_type
 from tracea.interface.operands import Given, dispatched
 from tracea.interface.results import compile_as_views
 
@@ -53,42 +52,11 @@ def _dispatch_statistics() -> Any:
 def _missed_statistics(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(_OF_STATISTICS, arrays, out)
     given.check_floats()
-    graph, axes = Graph(), _all_but_channels(given.type(0))
-    x = graph.add_input(given.type(0))
-    moments = add_channel_moments(graph, x, of_batch=True, threads=threads)
-    if moments is None:
-        graph.set_outputs(*_in_steps(graph, x, axes, threads))
-    else:
-        mean, rest = _rounded(graph, moments.pivot, moments.away)
-        graph.set_outputs(*(_of_channels(graph, node) for node in (mean, rest, moments.variance)))
+    _check_elements(given.type(0))
+    graph = Graph()
+    found = add_channel_statistics(graph, graph.add_input(given.type(0)), threads=threads)
+    graph.set_outputs(*(graph.add_view(ViewKind.RESHAPE, node, shape=node.type.shape[1:2]) for node in found))
     return compile_graph(graph, threads=threads, name="channel_statistics").program
-
-
-def _in_steps(graph: Graph, x: Node, axes: tuple[int, ...], threads: int) -> list[Node]:
-    """Append the mean, what it leaves out and the variance in two walks over x."""
-    wide = wide_type(x.type.dtype)
-    pivot = add_pivot(graph, x, of_batch=True, wide=wide)
-    one = TensorType(pivot.type.shape, wide)
-    away = Input(0) - Input(1)
-    beyond = add_reduction(
-        graph, ReduceKind.MEAN, [x, pivot], axes, prologue=away, keepdims=True, out=one, threads=threads
-    )
-    mean, rest = _rounded(graph, pivot, beyond)
-    away = away - Input(2)
-    spread = add_reduction(
-        graph, ReduceKind.MEAN, [x, mean, rest], axes, prologue=away * away, keepdims=True, out=one, threads=threads
-    )
-    return [_of_channels(graph, node) for node in (mean, rest, spread)]
-
-
-def _rounded(graph: Graph, pivot: Node, beyond: Node) -> tuple[Node, Node]:
-    """Append ``pivot + beyond``, and what rounding that leaves out."""
-    mean = graph.add_pointwise(Input(0) + Input(1), pivot, beyond)
-    return mean, graph.add_pointwise(Input(0) - Input(2) + Input(1), pivot, beyond, mean)
-
-
-def _of_channels(graph: Graph, node: Node) -> Node:
-    return graph.add_view(ViewKind.RESHAPE, node, shape=node.type.shape[1:2])
 
 
 @cache
@@ -104,10 +72,9 @@ def _missed_rounded(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ..
     return compile_as_views(op, inputs=(of, given.type(1)), output=like, threads=threads, order=(0,))
 
 
-def _all_but_channels(x: TensorType) -> tuple[int, ...]:
+def _check_elements(x: TensorType) -> None:
     shape = x.static_shape
     if len(shape) < 2 or 0 in (shape[0], *shape[2:]):
         raise InvalidShape(
             field="x", got=shape, expected="(n, c, ...) with an element a channel", remedy="give the batch and channels"
         )
-    return (0, *range(2, len(shape)))

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
 from tracea.core.graph import Graph, Node
-from tracea.core.op import NormGradientOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.op import NormGradientOp, PointwiseOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.ops.norm_gradient import norm_slope
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.channel_groups import add_group_norm_gradients
-from tracea.flow.channel_moments import add_channel_moments, add_slope
+from tracea.flow.channel_moments import add_channel_moments, add_channel_statistics, add_slope
 from tracea.flow.channel_planes import norm_of_planes
 from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
-from tracea.interface.normalizations import check_channels, check_groups, norm_eps, positive_eps
+from tracea.interface.normalizations import check_channels, check_groups, norm_eps, positive_eps, refuse_eps_in_place
 from tracea.interface.operands import Given, dispatched
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import apart, compile_as_vectors, compile_as_views, dense_like, filled, vector
@@ -149,6 +149,7 @@ def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ..
 @cache
 def _dispatch_norm(kind: RowKind) -> Any:
     def missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+        refuse_eps_in_place(_OF_NORM, arrays)
         given = Given.of(_OF_NORM, arrays, out)
         given.check_floats()
         grad, x = _alike(given, "x")
@@ -282,18 +283,15 @@ def _of_batch(graph: Graph, nodes: Sequence[Node], known: Sequence[Node], eps: f
     axes, share = (0, *range(2, x.rank)), x.static_shape[1] / x.elements
     one = TensorType((1, *x.shape[1:2], *(1,) * (x.rank - 2)), wide)
     moments = add_channel_moments(graph, source, gradient, of_batch=True, threads=threads)
-    away = list[Node]()
     if moments is not None:
         scale = graph.add_pointwise(Unary(UnaryFunction.RSQRT, Input(0) + eps), moments.variance)
         center, away, (level, slope) = moments.pivot, [moments.away], moments.sums
         along = graph.add_pointwise(Input(0) * Input(1), slope, scale)
     else:
-        if known:
-            center, var = known
-            scale = graph.add_pointwise(Unary(UnaryFunction.RSQRT, Input(0) + eps), var, out_dtype=wide)
-        else:
-            scale, _, center = _normal(graph, source, axes, eps, is_centred=True, threads=threads)
-        sums = ([gradient], Input(0)), ([gradient, scale, source, center], Input(0) * (Input(2) - Input(3)) * Input(1))
+        center, *away, var = known or add_channel_statistics(graph, source, threads=threads)
+        scale = graph.add_pointwise(Unary(UnaryFunction.RSQRT, Input(0) + eps), var, out_dtype=wide)
+        normal = (Input(2) - Input(3) - Input(4) if away else Input(2) - Input(3)) * Input(1)
+        sums = ([gradient], Input(0)), ([gradient, scale, source, center, *away], Input(0) * normal)
         level, along = (
             add_reduction(graph, ReduceKind.SUM, used, axes, prologue=expr, keepdims=True, out=one, threads=threads)
             for used, expr in sums
@@ -315,11 +313,12 @@ def _dispatch_channels() -> Any:
 
 
 def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    refuse_eps_in_place(_OF_CHANNELS, arrays)
     given = Given.of(_OF_CHANNELS, arrays, out)
     given.check_floats()
     groups, eps = attributes
+    check_channels(given.type(1), groups or 1)
     x = _alike(given, "x")[1]
-    check_channels(x, groups or 1)
     channels = x.static_shape[1]
     parameters = [given.optional(index) for index in (2, 3, 4)]
     for name, type_ in zip(given.names[2:], parameters, strict=True):
@@ -337,6 +336,10 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
         program = compile_as_views(of_planes, inputs=sources, output=of_planes.infer(), threads=threads, order=order)
         return apart(program, (x.shape, (channels,), (channels,)), of_planes.offsets)
     graph, nodes = _sources(given)
+    if x.strides[1] == 1 and nodes[0].type.strides[1] != 1:  # in the order of x, whose channels come last
+        like = TensorType(x.shape, nodes[0].type.dtype, dense_like(x).layout)
+        copy = PointwiseOp(expr=Input(0), inputs=(nodes[0].type,), out_dtype=like.dtype, out=like)
+        nodes[0] = graph.add(copy, nodes[:1])
     weight, mean, var = (None if type_ is None else graph.add_input(type_) for type_ in parameters)
     if groups:
         made = _of_groups(graph, nodes[0], nodes[1], weight, groups=groups, eps=eps, threads=threads)

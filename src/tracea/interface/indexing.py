@@ -35,7 +35,7 @@ _FEW_PLACES: Final = 4  # of a row: walked as one axis with their rows, each wit
 def copy(x: Any, *, out: Any = None) -> Any:
     """Return a row-major copy, or one into ``out`` in its own strides: any permutation, slice or broadcast of axes.
 
-    Elements are floats, integers or booleans; all of an integer's bits are kept, and a NaN stays one.
+    Elements are floats, int64, int32, int8, uint8 or booleans; an integer keeps all of its bits, a NaN stays one.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """

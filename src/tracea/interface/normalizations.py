@@ -107,7 +107,10 @@ def check_groups(num_groups: Any) -> int:
 
     Raises: InvalidOp: it is no whole number from 1 on.
     """
-    return whole_number("num_groups", num_groups, 1, remedy="num_groups=1, or another number that divides the channels")
+    remedy = "num_groups=1, or another number that divides the channels"
+    if hasattr(num_groups, "shape"):
+        remedy = "give the number of groups before the weight"
+    return whole_number("num_groups", num_groups, 1, remedy=remedy)
 
 
 def check_channels(x: TensorType, groups: int = 1) -> None:

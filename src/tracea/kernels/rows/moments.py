@@ -31,7 +31,7 @@ from tracea.targets.target import Target
 __all__ = ["MOMENTS", "build_moments", "moments_types"]
 
 # So that all sums of all parts have a place that int64 counts.
-_MOST: Final = (2**16, 2**26, 2**16)
+_MOST: Final = (2**15, 2**25, 2**16)
 _IMAGES, _ROWS, _COLUMNS = _SIZES = tuple(
     Param(name, minimum=1, maximum=most) for name, most in zip(("images", "rows", "columns"), _MOST, strict=True)
 )

@@ -198,9 +198,12 @@ TRACEA_INLINE void fold_moments(int64_t step, int64_t rows, int64_t columns, con
                         fnma(rest, whole.level, whole.along)};
         V finite = zero<V>();  // times zero, what is not finite is NaN
         unroll<results>([&](auto i) TRACEA_LAMBDA { finite = fma(moments[i], zero<V>(), finite); });
-        finite = detail::with_neutral(finite, n, zero<V>());
-        if (TRACEA_UNLIKELY(any(unordered(finite, finite))))
-            detail::moments_in_steps<V, Graded>(rows, col, n, source, about, grads, moments);
+        const auto odd = unordered(detail::with_neutral(finite, n, zero<V>()), zero<V>());
+        if (TRACEA_UNLIKELY(any(odd))) {  // other columns keep their bits
+            V found[4];
+            detail::moments_in_steps<V, Graded>(rows, col, n, source, about, grads, found);
+            unroll<results>([&](auto i) TRACEA_LAMBDA { moments[i] = select(odd, found[i], moments[i]); });
+        }
         unroll<results>([&](auto i) TRACEA_LAMBDA { target.template at<V>(i, col, moments[i], n); });
     }
 }
