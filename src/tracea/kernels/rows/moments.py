@@ -70,8 +70,8 @@ def build_moments(op: MomentsOp, schedule: Schedule, target: Target) -> TileKern
     y = tensor_buffer(
         "y", types["y"], (_IMAGES, Const(results), _COLUMNS), (dims[0], results, dims[2]), BufferRole.OUTPUT
     )
-    parts, kept = ceil_div(_ROWS, rows), state_rows(graded=graded)
-    sums = scratch("sums", compute, MemorySpace.TEAM, _IMAGES, parts, kept, _COLUMNS)
+    parts, numbers = ceil_div(_ROWS, rows), state_rows(graded=graded)
+    sums = scratch("sums", compute, MemorySpace.TEAM, _IMAGES, parts, numbers, _COLUMNS)
     x, about, *grads = inputs
 
     def routine(name: str, *attributes: tuple[str, int]) -> Intrinsic:
@@ -87,12 +87,12 @@ def build_moments(op: MomentsOp, schedule: Schedule, target: Target) -> TileKern
         intrinsic=routine("column_moments", ("prefetch", schedule.integer("prefetch"))),
         source=x.region(own, span),
         grads=grads[0].region(own, span) if grads else None,
-        target=sums.region((_IMAGE, _PART, 0, 0), (1, 1, kept, _COLUMNS)),
+        target=sums.region((_IMAGE, _PART, 0, 0), (1, 1, numbers, _COLUMNS)),
     )
     whole, all_rows = (_OF, 0, _START), (1, _ROWS, _WIDTH)
     end = MomentsFold(
         intrinsic=routine("fold_moments"),
-        states=sums.region((_OF, 0, 0, _START), (1, parts, kept, _WIDTH)),
+        states=sums.region((_OF, 0, 0, _START), (1, parts, numbers, _WIDTH)),
         source=x.region(whole, all_rows),
         about=about.region(whole, (1, 1, _WIDTH)),
         grads=grads[0].region(whole, all_rows) if grads else None,
