@@ -187,7 +187,7 @@ def test_copies_into_rows_of_few_elements(rng, dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_copies_of_16_bits_keep_every_bit(dtype):
     bits = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(256, 256)  # each NaN too
-    for view in (bits, bits[:, 3:80], bits[::3]):
+    for view in (bits, bits[:, 3:80], bits[::3], bits.t(), bits[:, 3:80].t(), bits[:7].t(), bits[:, :3].t()):
         assert torch.equal(tracea.ops.copy(view.view(dtype)).view(torch.int16), view)
 
 
@@ -205,6 +205,18 @@ def test_copies_of_integers_keep_every_bit(rng, dtype):
     assert np.array_equal(tracea.ops.copy(x.numpy().T), x.numpy().T)
     with pytest.raises(tracea.errors.InvalidDType, match="out"):
         tracea.ops.copy(x, out=torch.empty(12, 70, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", drawn(1, [torch.uint8, torch.bool, torch.bfloat16], of="narrow copies"))
+def test_copies_that_turn_narrow_elements_of_any_extents(rng, dtype):
+    for _ in range(6):
+        rows, columns, images = (int(extent) for extent in rng.integers((1, 1, 1), (40, 200, 4)))
+        x = torch.from_numpy(rng.integers(0, 2, (images, rows + 2, columns + 3))).to(dtype)
+        for view in (x[:, :rows, :columns], x[:, ::2, 1:columns], x[:, :3], x[:, :, :4]):
+            turned = view.transpose(1, 2)
+            assert torch.equal(tracea.ops.copy(turned), turned), tuple(turned.shape)
+            out = torch.ones(turned.shape, dtype=dtype).permute(2, 0, 1).contiguous().permute(1, 2, 0)
+            assert torch.equal(tracea.ops.copy(turned, out=out), turned), tuple(turned.shape)
 
 
 def test_few_columns_are_turned_where_an_axis_lies_between():

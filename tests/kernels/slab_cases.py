@@ -154,6 +154,15 @@ def turned_cases() -> tuple[Case, ...]:
         Case.of("turned_few", "pointwise.transpose", copy(tensor(70, 5, 3, strides=(1, 70, 360)))),
         Case.of("turned_heads", "pointwise.transpose", copy(heads)),
         Case.of("turned_bf16", "pointwise.transpose", copy(tensor(33, 40, dtype=BF16, strides=(1, 33)), dtype=F32)),
+        Case.of("turned_halves", "pointwise.transpose", copy(tensor(70, 90, dtype=BF16, strides=(1, 71)))),
+        Case.of(
+            "turned_few_halves", "pointwise.transpose", copy(tensor(70, 5, 3, dtype=DType.F16, strides=(1, 70, 360)))
+        ),
+        Case.of("turned_bytes", "pointwise.transpose", copy(tensor(75, 90, dtype=DType.I8, strides=(1, 77)))),
+        Case.of("turned_flags", "pointwise.transpose", copy(tensor(2, 11, 40, dtype=DType.BOOL, strides=(440, 1, 11)))),
+        Case.of("turned_pixels", "pointwise.transpose", copy(tensor(3, 21, 5, dtype=DType.U8, strides=(1, 15, 3)))),
+        Case.of("turned_channels", "pointwise.transpose", copy(tensor(45, 3, dtype=DType.U8, strides=(1, 49)))),
+        Case.of("turned_short", "pointwise.transpose", copy(tensor(7, 45, dtype=DType.U8, strides=(1, 9)))),
         Case.of(
             "turned_f64", "pointwise.transpose", copy(tensor(33, 40, dtype=F64, strides=(1, 50)), out=into), block=16
         ),

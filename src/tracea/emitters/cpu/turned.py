@@ -22,15 +22,19 @@ def transpose_copy(printer: Printer, node: PointwiseTile) -> None:
         or printer.step(node.target, -1) != Const(1)
     ):
         raise EmitError(node="transpose_copy", detail="rows of the source and columns of the target are neighbours")
-    printer.use("rows.h", "transpose_copy.h")
     streaming = bool(node.intrinsic.attribute("streaming"))
     compute = DType.parse(str(node.intrinsic.attribute("compute")))
     rows, columns = (printer.text(extent) for extent in node.target.extent[-2:])
-    printer.body.comment(f"PointwiseTile {node.target}")
-    printer.body.line(
-        f"transpose_copy<{C_TYPES[compute]}, {'true' if streaming else 'false'}>({rows}, {columns}, "
-        f"{printer.address(source)}, {printer.strides(source)[1]}, {printer.address(node.target)}, "
-        f"{printer.strides(node.target)[0]});"
+    operands = (
+        f"{rows}, {columns}, {printer.address(source)}, {printer.strides(source)[1]}, "
+        f"{printer.address(node.target)}, {printer.strides(node.target)[0]}"
     )
+    printer.body.comment(f"PointwiseTile {node.target}")
+    if compute.nbytes <= 2:
+        printer.use("transpose_narrow.h")
+        printer.body.line(f"transpose_narrow({operands});")
+        return
+    printer.use("rows.h", "transpose_copy.h")
+    printer.body.line(f"transpose_copy<{C_TYPES[compute]}, {'true' if streaming else 'false'}>({operands});")
     if streaming:
         printer.body.line("streaming_fence();")

@@ -37,7 +37,9 @@ __all__ = ["TRANSPOSE", "TRANSPOSE_ID", "build_transpose", "transpose_types"]
 
 _FEWEST: Final = 8  # elements of both contiguous axes: a vector's worth
 _TILE: Final = 64  # rows of a task: tiles of transpose_copy.h
-_FLOATS: Final = (DType.F64, DType.F32, DType.F16, DType.BF16)
+_NARROW: Final = (DType.F16, DType.BF16, DType.I8, DType.U8, DType.BOOL)  # turned as they are, unless converted
+_TYPES: Final = (DType.F64, DType.F32, *_NARROW)
+_CONVERTED: Final = (DType.F32, DType.F16, DType.BF16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def build_transpose(op: PointwiseOp, schedule: Schedule, target: Target) -> Tile
             meaning=as_given,
             source="emitters/cpu/include/tracea/transpose_copy.h",
             attributes=(
-                ("compute", compute_type(op.inputs[0].dtype, op.out_dtype).value),
+                ("compute", _moved_as(op).value),
                 ("streaming", schedule.integer("streaming")),
             ),
         ),
@@ -162,6 +164,16 @@ def _window(buffer: Buffer, offset: Sequence[Index], extent: Sequence[Index]) ->
     )
 
 
+def _is_narrow(op: PointwiseOp) -> bool:
+    """Tell whether elements of one or two bytes stay what they are."""
+    return op.inputs[0].dtype is op.out_dtype and op.out_dtype in _NARROW
+
+
+def _moved_as(op: PointwiseOp) -> DType:
+    """Return the type of the elements in registers."""
+    return op.out_dtype if _is_narrow(op) else compute_type(op.inputs[0].dtype, op.out_dtype)
+
+
 def _default(op: PointwiseOp, target: Target) -> Schedule:
     turn = _of(op)
     dims = [known(dim) for dim in turn.axes.dims([op.shape[axis] for axis in turn.order])]
@@ -169,25 +181,31 @@ def _default(op: PointwiseOp, target: Target) -> Schedule:
     most = max(range(len(counts)), key=counts.__getitem__)
     if dims[-1] < _FEWEST:  # a line of the result holds several steps of the axes between: one task goes along them
         most = len(counts) - 1
-    return Schedule(block=_TILE, tasks=most, streaming=int(streams(op.infer().nbytes, target)))
+    past_caches = not _is_narrow(op) and streams(op.infer().nbytes, target)
+    return Schedule(block=_TILE, tasks=most, streaming=int(past_caches))
 
 
 def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
     default = _default(op, target)
     return ScheduleSpace.enumerated(
-        {"block": (_TILE, 4 * _TILE), "tasks": (default.integer("tasks"),), "streaming": (0, 1)}
+        {
+            "block": (_TILE, 4 * _TILE),
+            "tasks": (default.integer("tasks"),),
+            "streaming": (0,) if _is_narrow(op) else (0, 1),
+        }
     )
 
 
 def _turns(op: PointwiseOp, target: Target) -> bool:
-    del target
-    turn = _turn(op)
-    if turn is None or (op.inputs[0].dtype is DType.F64) != (op.out_dtype is DType.F64):
+    turn, of, to = _turn(op), op.inputs[0].dtype, op.out_dtype
+    if turn is None or (of is not to and not (of in _CONVERTED and to in _CONVERTED)):
         return False
     sizes = [known(dim) for dim in turn.axes.dims([op.shape[axis] for axis in turn.order])]
+    if _is_narrow(op):
+        return min(sizes[-2:]) >= 2 and max(sizes[-2:]) >= _FEWEST
     # Few columns are worth it with an axis between them and the rows, which chains walk apart: 3x400x300 f32 to the
-    # other order takes 0.3 of their time on a Xeon, bf16 0.2, but f64 as long.
-    few = len(sizes) > 2 and op.out_dtype is not DType.F64
+    # other order takes 0.3 of their time on a Xeon, bf16 0.2, but f64 as long; on a Zen 3 f32 0.15, f64 0.3.
+    few = len(sizes) > 2 and (op.out_dtype is not DType.F64 or target.vector_bytes < 64)
     return sizes[-2] >= _FEWEST and sizes[-1] >= (2 if few else _FEWEST)
 
 
@@ -202,14 +220,15 @@ TRANSPOSE = Variant(
     backend="cpu",
     requirements=(
         CPU_VECTORS,
-        element_types(_FLOATS),
+        element_types(_TYPES),
         strided_layouts,
         non_negative_strides,
         condition(
             "a copy that turns",
             _turns,
-            needed=f"a copy of floats of one arithmetic, contiguous axes that differ, {_FEWEST} elements each, or 2 "
-            "of the result's with an axis between, not of f64",
+            needed="a copy to the same type, or between f32, f16 and bf16, contiguous axes that differ, "
+            f"{_FEWEST} elements each, or 2 of the result's with an axis between, not of f64 in vectors of 64 bytes, "
+            f"or, of one or two bytes as they are, 2 and {_FEWEST} elements",
             found=lambda op: f"{_expression(op)} of {' | '.join(map(str, op.inputs))}",
             remedy="choose pointwise.chain",
         ),

@@ -5,9 +5,12 @@
 
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "tracea/config.h"
 #include "tracea/rows.h"
 #include "tracea/transpose.h"
+#include "tracea/transpose_few.h"
 #include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE
@@ -19,6 +22,9 @@ TRACEA_INLINE void transpose_copy(int64_t rows, int64_t columns, const From* x, 
     constexpr int64_t side = V::lanes;
     constexpr int64_t tile = 64;
     constexpr int64_t ahead = 4 * side;
+    // A processor of eight lanes has no fast masked store.
+    if constexpr (std::is_same_v<From, To> && side <= 8)
+        if (columns <= 4) return transpose_few_columns(rows, columns, x, x_col, y, y_row);
     const StoreRows<To, Streaming> target{y, y_row};
     for (int64_t top = 0; top < rows; top += tile) {
         const int64_t bottom = top + tile < rows ? top + tile : rows;
