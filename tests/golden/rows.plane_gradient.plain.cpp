@@ -29,9 +29,19 @@ struct Load0 {
 struct Load1 {
   const float* x0;
   int64_t x0_row;
+  template <class V> struct Numbers {
+    V v0;
+  };
+  template <class V> TRACEA_INLINE Numbers<V> numbers([[maybe_unused]] int64_t row) const {
+    return {load_broadcast<V>(x0 + row * x0_row)};
+  }
   template <class V>
-  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
-    const V v0 = load_broadcast<V>(x0 + row * x0_row);
+  TRACEA_INLINE V at(int64_t row, int64_t col, int64_t lanes) const {
+    return at<V>(row, col, lanes, numbers<V>(row));
+  }
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes, const Numbers<V>& of) const {
+    const V v0 = of.v0;
     return select(lane_mask<V>(lanes), v0, zero<V>());
   }
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {

@@ -23,6 +23,9 @@ struct Load0 {
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
     prefetch_l2(x0 + row * x0_row + col);
   }
+  TRACEA_INLINE bool is_one_row([[maybe_unused]] int64_t columns) const {
+    return x0_row == columns;
+  }
 };
 
 struct Store0 {
@@ -38,9 +41,19 @@ struct Store0 {
 
 struct Load1 {
   const float* x0;
+  template <class V> struct Numbers {
+    V v0;
+  };
+  template <class V> TRACEA_INLINE Numbers<V> numbers([[maybe_unused]] int64_t row) const {
+    return {load_broadcast<V>(x0)};
+  }
   template <class V>
-  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
-    const V v0 = load_broadcast<V>(x0);
+  TRACEA_INLINE V at(int64_t row, int64_t col, int64_t lanes) const {
+    return at<V>(row, col, lanes, numbers<V>(row));
+  }
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes, const Numbers<V>& of) const {
+    const V v0 = of.v0;
     return select(lane_mask<V>(lanes), v0, zero<V>());
   }
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {

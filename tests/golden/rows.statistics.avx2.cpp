@@ -23,6 +23,9 @@ struct Load0 {
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
     prefetch_l2(x0 + row * x0_row + col);
   }
+  TRACEA_INLINE bool is_one_row([[maybe_unused]] int64_t columns) const {
+    return x0_row == columns;
+  }
 };
 
 struct Store0 {
@@ -40,10 +43,20 @@ struct Load1 {
   const float* x0;
   int64_t x0_row;
   const float* x1;
+  template <class V> struct Numbers {
+    V v1;
+  };
+  template <class V> TRACEA_INLINE Numbers<V> numbers([[maybe_unused]] int64_t row) const {
+    return {load_broadcast<V>(x1)};
+  }
   template <class V>
-  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+  TRACEA_INLINE V at(int64_t row, int64_t col, int64_t lanes) const {
+    return at<V>(row, col, lanes, numbers<V>(row));
+  }
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes, const Numbers<V>& of) const {
     const V v0 = load_partial<V>(x0 + row * x0_row + col, lanes);
-    const V v1 = load_broadcast<V>(x1);
+    const V v1 = of.v1;
     const auto t0 = sub(v0, v1);
     const auto t1 = mul(t0, t0);
     return select(lane_mask<V>(lanes), t1, zero<V>());
@@ -51,13 +64,26 @@ struct Load1 {
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
     prefetch_l2(x0 + row * x0_row + col);
   }
+  TRACEA_INLINE bool is_one_row([[maybe_unused]] int64_t columns) const {
+    return x0_row == columns;
+  }
 };
 
 struct Load2 {
   const float* x0;
+  template <class V> struct Numbers {
+    V v0;
+  };
+  template <class V> TRACEA_INLINE Numbers<V> numbers([[maybe_unused]] int64_t row) const {
+    return {load_broadcast<V>(x0)};
+  }
   template <class V>
-  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
-    const V v0 = load_broadcast<V>(x0);
+  TRACEA_INLINE V at(int64_t row, int64_t col, int64_t lanes) const {
+    return at<V>(row, col, lanes, numbers<V>(row));
+  }
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes, const Numbers<V>& of) const {
+    const V v0 = of.v0;
     const auto k0 = broadcast<V>(typename V::element(1e-05));
     const auto t1 = add(v0, k0);
     const auto t2 = rsqrt(t1);
@@ -74,12 +100,22 @@ struct Load3 {
   int64_t x1_row;
   const float* x2;
   const float* x3;
+  template <class V> struct Numbers {
+    V v1, v2, v3;
+  };
+  template <class V> TRACEA_INLINE Numbers<V> numbers([[maybe_unused]] int64_t row) const {
+    return {load_broadcast<V>(x1 + row * x1_row), load_broadcast<V>(x2), load_broadcast<V>(x3)};
+  }
   template <class V>
-  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+  TRACEA_INLINE V at(int64_t row, int64_t col, int64_t lanes) const {
+    return at<V>(row, col, lanes, numbers<V>(row));
+  }
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes, const Numbers<V>& of) const {
     const V v0 = load_partial<V>(x0 + row * x0_row + col, lanes);
-    const V v1 = load_broadcast<V>(x1 + row * x1_row);
-    const V v2 = load_broadcast<V>(x2);
-    const V v3 = load_broadcast<V>(x3);
+    const V v1 = of.v1;
+    const V v2 = of.v2;
+    const V v3 = of.v3;
     const auto t0 = sub(v0, v2);
     const auto t1 = mul(t0, v3);
     const auto t2 = mul(t1, v1);

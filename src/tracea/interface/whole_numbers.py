@@ -119,6 +119,9 @@ def each_axis(name: str, value: Any, least: int, axes: int) -> tuple[int, ...]:
     Raises:
         InvalidOp: it is neither, or less than ``least``.
     """
+    # What nearly every call gives, in a fifth of the time.
+    if type(value) is int and least <= value <= _LARGEST:
+        return (value,) * axes
     example = f"{name}={_USUAL.get(name, least)}"
     several = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
     if several:

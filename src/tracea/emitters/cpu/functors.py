@@ -70,20 +70,23 @@ def load_functor(
     row_axis: int = -2,
     column_axis: int = -1,
     says_again: bool = False,
+    says_one_row: bool = False,
     near: bool = False,
 ) -> str:
     """Return the construction of ``V at<V>(row, col, lanes)`` with zero in the lanes beyond; operand i is Input(i).
 
     ``row_axis`` and ``column_axis`` are the axes, counted from the end, that ``row`` and ``col`` walk. With
     ``says_again`` the functor tells whether it only reads a row as it lies: then reading it twice costs less than
-    keeping it. With ``near`` it asks for what comes into the first cache.
+    keeping it, and with ``says_one_row`` whether rows of so many columns follow each other without a gap. With ``near``
+    it asks for what comes into the first cache.
     """
     parts = _Parts(printer, compute, row_axis, column_axis)
     loads = parts.loads(expr, operands, first=0)
+    of_row = {index: load for index, load in loads.items() if not load.endswith("lanes)")}
     body = Writer()
-    with body.block(f"TRACEA_INLINE V at({_PLACE}) const"):
-        value = parts.value(body, expr, loads)
-        loaded_alone = isinstance(expr, Input) and "load_broadcast" not in loads[expr.index]
+    with body.block(f"TRACEA_INLINE V at({_PLACE}{', const Numbers<V>& of' if of_row else ''}) const"):
+        value = parts.value(body, expr, loads | {index: f"of.v{index}" for index in of_row})
+        loaded_alone = isinstance(expr, Input) and not of_row
         # Lanes that are not valid hold what the chain makes of zeros: sums and maxima must not see it.
         body.line(f"return {value if loaded_alone else f'select(lane_mask<V>(lanes), {value}, zero<V>())'};")
     streams = _streams(loads, own=True)
@@ -92,9 +95,13 @@ def load_functor(
     # second (measured, 4096x4096: two streams 0.94 of the time, three 0.98; one stream the other way 1.04 to 1.1).
     near = near or (len(places) > 1 and not says_again)
     methods = [body, _prefetch(places, hint="prefetch_l1" if near else "prefetch_l2")]
+    if of_row:
+        methods = [*_numbers(of_row), *methods]
     if says_again:
         again = loaded_alone and len(streams) == 1 and loads[0].startswith("load_partial<V>(")
         methods.insert(0, _line(f"static constexpr bool again = {'true' if again else 'false'};"))
+    if says_one_row:
+        methods.append(_one_row(loads))
     return parts.instance("Load", *methods)
 
 
@@ -131,6 +138,32 @@ def _streams(loads: dict[int, str], *, own: bool) -> list[str]:
     """Return the places that are read along the row; with ``own`` only what other rows do not read as well."""
     streams = [load for load in loads.values() if load.startswith("load_") and load.endswith(" + col, lanes)")]
     return [load[load.index("(") + 1 : -len(", lanes)")] for load in streams if " + row * " in load or not own]
+
+
+def _numbers(loads: dict[int, str]) -> tuple[Writer, ...]:
+    """Return what is one number for a whole row, so that it is loaded once, and ``at`` without it."""
+    numbers, loaded, at = Writer(), Writer(), Writer()
+    with numbers.block("template <class V> struct Numbers", "};"):
+        numbers.line(f"V {', '.join(f'v{index}' for index in loads)};")
+    with loaded.block("template <class V> TRACEA_INLINE Numbers<V> numbers([[maybe_unused]] int64_t row) const"):
+        loaded.line(f"return {{{', '.join(loads.values())}}};")
+    with at.block("TRACEA_INLINE V at(int64_t row, int64_t col, int64_t lanes) const"):
+        at.line("return at<V>(row, col, lanes, numbers<V>(row));")
+    return numbers, loaded, at
+
+
+def _one_row(loads: dict[int, str]) -> Writer:
+    """Return the method that tells whether what is read of each row lies right behind that of the one before it."""
+    steps: list[str] = []
+    for load in loads.values():
+        place, by_row, step = load.partition(" + row * ")
+        if by_row or " + col" in place:
+            follows = by_row and place.startswith("load_partial") and step.endswith(" + col, lanes)")
+            steps.append(f"{step.removesuffix(' + col, lanes)')} == columns" if follows else "false")
+    method = Writer()
+    with method.block("TRACEA_INLINE bool is_one_row([[maybe_unused]] int64_t columns) const"):
+        method.line(f"return {' && '.join(steps) or 'true'};")
+    return method
 
 
 def _line(text: str) -> Writer:

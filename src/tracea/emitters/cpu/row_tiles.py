@@ -135,7 +135,7 @@ def reduce_tile(printer: Printer, node: ReduceTile) -> None:
         rows = printer.text(node.shape[reduced])
 
     def load(inputs: Sequence[Region]) -> str:
-        return load_functor(printer, node.prologue, inputs, compute, row_axis=row_axis)
+        return load_functor(printer, node.prologue, inputs, compute, row_axis=row_axis, says_one_row=whole)
 
     def store(place: Region) -> str:
         return store_functor(printer, expr, operands, compute, target=place, streaming=False)

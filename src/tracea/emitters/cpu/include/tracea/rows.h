@@ -4,7 +4,10 @@
 //
 //   struct Load  { static constexpr bool again;                                                                // whether at() only reads what lies in order
 //                  template <class V> TRACEA_INLINE V at(int64_t row, int64_t col, int64_t n) const;          // lanes >= n must be zero
-//                  TRACEA_INLINE void prefetch(int64_t row, int64_t col) const; };                            // of one vector's worth; may do nothing
+//                  TRACEA_INLINE void prefetch(int64_t row, int64_t col) const;                               // of one vector's worth; may do nothing
+//                  template <class V> struct Numbers;                                                         // of a row; where it has some:
+//                  template <class V> TRACEA_INLINE Numbers<V> numbers(int64_t row) const;                    // loads them
+//                  template <class V> TRACEA_INLINE V at(row, col, n, const Numbers<V>&) const; };            // the same with them at hand
 //   struct Store { template <class V> TRACEA_INLINE void at(int64_t row, int64_t col, V value, int64_t n) const; };
 //
 // n is V::lanes but for the last vector of the row.
@@ -14,6 +17,8 @@
 #define TRACEA_ROWS_H
 
 #include <stdint.h>
+
+#include <type_traits>
 
 #include "tracea/config.h"
 #include "tracea/math.h"
@@ -157,13 +162,34 @@ struct SumChains {
 
 }  // namespace detail
 
+// A row of a load functor; what it has as one number for the row is loaded once, which stores to the result would otherwise make the compiler load again.
+namespace detail {
+template <class V, class Load, class = void>
+struct RowOf {
+    const Load& source;
+    int64_t row;
+    TRACEA_INLINE RowOf(const Load& source_, int64_t row_) : source(source_), row(row_) {}
+    TRACEA_INLINE V at(int64_t col, int64_t n) const { return source.template at<V>(row, col, n); }
+};
+template <class V, class Load>
+struct RowOf<V, Load, std::void_t<typename Load::template Numbers<V>>> {
+    const Load& source;
+    int64_t row;
+    typename Load::template Numbers<V> numbers;
+    TRACEA_INLINE RowOf(const Load& source_, int64_t row_)
+        : source(source_), row(row_), numbers(source_.template numbers<V>(row_)) {}
+    TRACEA_INLINE V at(int64_t col, int64_t n) const { return source.template at<V>(row, col, n, numbers); }
+};
+}  // namespace detail
+
 // One pass over the load functor, the result kept as given: chains of pointwise work. With Prefetch it asks for what is that many vectors ahead.
 template <class T, int Prefetch, class Load, class Store>
 TRACEA_INLINE void map_row(int64_t row, int64_t columns, const Load& source, const Store& target) {
     using V = Vec<T>;
+    const detail::RowOf<V, Load> of(source, row);
     detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
         if constexpr (Prefetch > 0 && detail::begins_line<V>(u)) source.prefetch(row, col + Prefetch * V::lanes);
-        target.at(row, col, source.template at<V>(row, col, n), n);
+        target.at(row, col, of.at(col, n), n);
     });
 }
 

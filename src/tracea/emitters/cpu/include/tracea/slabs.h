@@ -1,4 +1,5 @@
-// Reductions of slabs, rows and columns at once, to one number, and products; kinds and functors as in row_tiles.h.
+// Reductions of slabs, rows and columns at once, to one number, and products; kinds and functors as in row_tiles.h. A slab's load also tells
+// whether its rows of so many columns are one row.
 #ifndef TRACEA_SLABS_H
 #define TRACEA_SLABS_H
 
@@ -27,6 +28,17 @@ template <class V>
 TRACEA_INLINE typename V::element across_lanes(MinOf, V v) {
     return reduce_min(v);
 }
+
+// A load whose columns are counted from one of them.
+template <class Load>
+struct From {
+    const Load& load;
+    int64_t first;
+    template <class V>
+    TRACEA_INLINE V at(int64_t row, int64_t col, int64_t n) const {
+        return load.template at<V>(row, first + col, n);
+    }
+};
 
 // Four chains a row, folded every 64 steps, as sum_row.
 template <class T, class Kind, class Load>
@@ -84,18 +96,27 @@ TRACEA_INLINE T ProductOf::row(int64_t row, int64_t columns, const Load& load) {
     return detail::across_lanes(ProductOf{}, detail::combined_row<T, ProductOf>(row, columns, load));
 }
 
-// One number for all rows and columns, stored at (0, 0). Rows are combined in blocks of 128, so that the error of a sum does not grow with their number.
+// One number for all rows and columns, stored at (0, 0). Rows are combined in blocks of 128, so that the error of a sum does not grow with their number; rows
+// that follow each other without a gap are one row, in pieces of 64 folds.
 template <class T, class Kind, class Load, class Store>
 TRACEA_INLINE void reduce_slab(int64_t rows, int64_t columns, const Load& load, const Store& store) {
     using V = Vec<T>;
     constexpr int64_t block = 128;
+    constexpr int64_t piece = 64 * 64 * detail::row_unroll * V::lanes;
     V total = Kind::template start<V>();
-    for (int64_t first = 0; first < rows; first += block) {
-        const int64_t last = first + block < rows ? first + block : rows;
-        V part = Kind::template start<V>();
-        for (int64_t row = first; row < last; ++row)
-            part = Kind::combine(part, detail::combined_row<T, Kind>(row, columns, load));
-        total = Kind::combine(total, part);
+    if (load.is_one_row(columns)) {
+        const int64_t all = rows * columns;
+        for (int64_t first = 0; first < all; first += piece)
+            total = Kind::combine(total, detail::combined_row<T, Kind>(0, all - first < piece ? all - first : piece,
+                                                                       detail::From<Load>{load, first}));
+    } else {
+        for (int64_t first = 0; first < rows; first += block) {
+            const int64_t last = first + block < rows ? first + block : rows;
+            V part = Kind::template start<V>();
+            for (int64_t row = first; row < last; ++row)
+                part = Kind::combine(part, detail::combined_row<T, Kind>(row, columns, load));
+            total = Kind::combine(total, part);
+        }
     }
     const V value = broadcast<V>(detail::across_lanes(Kind{}, total));
     store.template at<V>(0, 0, Kind::finish(value, rows * columns), 1);
