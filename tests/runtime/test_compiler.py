@@ -18,10 +18,11 @@ from tracea.errors import CacheCorrupt, CompileError, InvalidOption, RunError, T
 from tracea.runtime import cache, compiler_process, toolchain
 from tracea.runtime.awake_clock import AwakeClock
 from tracea.runtime.cache import default_store
-from tracea.runtime.compiler import build_library, compile, compile_object, headers_digest, include_directory, unit_text
+from tracea.runtime.compiler import build_library, compile, compile_object, headers_digest, include_directory
 from tracea.runtime.native import launcher_directory
 from tracea.runtime.program import Call, InputSlot, OutputSlot, Program
 from tracea.runtime.toolchain import ISA_FLAGS, CompilerFamily, compile_flags, compilers, find_compiler
+from tracea.runtime.unit import unit_text
 
 
 @pytest.fixture
@@ -143,11 +144,11 @@ def test_the_limit_of_a_compilation_grows_with_the_kernels_of_the_unit(kit, fres
     monkeypatch.setattr(compiler_module, "run_compiler", stop)
     for count in (1, 62, 500):
         with pytest.raises(CompileError, match="fewer programs use the machine") as caught:
-            compile([kit.scale_source(f"scale_{number}") for number in range(count)])
+            build_library([kit.scale_source(f"scale_{number}") for number in range(count)])
         assert "schedule" not in caught.value.remedy  # nobody chose one who compiles a whole model
     assert allowed == [300.0, 1240.0, 1800.0]
     with pytest.raises(CompileError):
-        compile([kit.scale_source(f"scale_{number}") for number in range(62)], timeout_seconds=2.0)
+        build_library([kit.scale_source(f"scale_{number}") for number in range(62)], timeout_seconds=2.0)
     assert allowed[-1] == 2.0
 
 

@@ -1,4 +1,4 @@
-"""From a graph and its decisions to a Program: kernels in one unit, weights packed once, memory planned."""
+"""From a graph and its decisions to a Program: kernels compiled, weights packed once, memory planned."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tracea.runtime.buffers import aligned_empty
 from tracea.runtime.compiler import LoadedKernel, compile
 from tracea.runtime.library import LibraryCall, LibraryFunction
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
+from tracea.runtime.unit import by_code
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
@@ -123,7 +124,8 @@ class _Assembly:
         built = {node.id: self._build(node, build) for node in ours}
         packs = {node.id: self._build(node, build_pack) for node in ours if self._packed_operand(node) is not None}
         sources = {each.source.name: each.source for each in (*built.values(), *packs.values())}
-        step = f"compile {len(sources)} kernel{'s' if len(sources) > 1 else ''} in one unit"
+        count = len({by_code(source).name for source in sources.values()})
+        step = f"compile {count} kernel{'s' if count > 1 else ''}"
         loaded = {kernel.name: kernel for kernel in compile(tuple(sources.values()), before=lambda: phase(step))}
         calls: list[Call] = []
         for node in nodes:

@@ -1,7 +1,7 @@
 """Sections: one result computed by several ops, each of which reads and writes parts of what the program is given.
 
 A transposed convolution of stride 2, say, is four convolutions, each of which writes every second row and column. The
-ops are compiled in one unit, a kernel for each distinct one, and become the calls of one program.
+ops are compiled together, a kernel for each distinct one, and become the calls of one program.
 """
 
 from __future__ import annotations

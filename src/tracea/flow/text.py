@@ -19,7 +19,7 @@ from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build, choose_for_gpu, narrow_copies, passed_over
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
-from tracea.runtime.compiler import include_directory, unit_text
+from tracea.runtime.compiler import include_directory
 from tracea.runtime.compiler_process import run_compiler
 from tracea.runtime.native import check_threads
 from tracea.runtime.nvrtc import compile_cuda
@@ -27,6 +27,7 @@ from tracea.runtime.ptxas_log import parse_ptxas_log
 from tracea.runtime.sass import count_opcodes, disassemble, find_disassembler
 from tracea.runtime.shortage import disk_message, is_full
 from tracea.runtime.toolchain import Compiler, CompilerFamily, compile_flags, compilers, find_compiler
+from tracea.runtime.unit import unit_text
 from tracea.semantic.printer import print_kernel
 from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget

@@ -6,9 +6,11 @@ import ctypes
 import hashlib
 import os
 import platform
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +18,13 @@ from typing import Any, Final
 from tracea import __version__
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import CacheUnwritable, InvalidOption, RunError
+from tracea.runtime.at_once import at_once
 from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.compiler_process import run_compiler
 from tracea.runtime.process_lock import ProcessLock
 from tracea.runtime.shortage import DISK_REMEDY, free_bytes
 from tracea.runtime.toolchain import Compiler, CompilerFamily, common_isa, compile_flags, find_compiler
+from tracea.runtime.unit import by_code, in_units, unit_text
 
 __all__ = [
     "Library",
@@ -30,9 +34,9 @@ __all__ = [
     "compile_object",
     "compile_text",
     "include_directory",
+    "load_kernels",
     "load_library",
     "unit_seconds",
-    "unit_text",
 ]
 
 COMPILE_SECONDS: Final = 300.0  # zig builds its runtime library on first use: a minute or two on a slow machine
@@ -69,7 +73,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedKernel:
-    """One kernel of a loaded library: its source and the address of its team function."""
+    """One kernel of a loaded library: its source and the address of its team function, which others may share."""
 
     source: KernelSource
     library: Library
@@ -77,7 +81,7 @@ class LoadedKernel:
 
     @property
     def name(self) -> str:
-        """The C symbol."""
+        """The name that it was printed under."""
         return self.source.name
 
 
@@ -89,21 +93,45 @@ def compile(
     extra_flags: Sequence[str] = (),
     before: Callable[[], object] | None = None,
 ) -> tuple[LoadedKernel, ...]:
-    """Compile kernels of one instruction set in one translation unit and load them, in the order given.
+    """Compile kernels of one instruction set and load them, in the order given.
 
-    ``timeout_seconds`` None allows what `unit_seconds` says of so many kernels. ``before`` is called where the cache
-    has them not, before the compiler runs.
+    Kernels of one code are compiled once, and many kernels in several units, by as many compilers at once as there are
+    cores. ``timeout_seconds`` None allows a unit what `unit_seconds` says. ``before`` is called once, before a compiler
+    runs, where the cache has not all of them.
 
     Raises: CompileError: the compiler failed or took longer than ``timeout_seconds``. ToolchainMissing: there is none.
         InvalidOption: the sources disagree on the instruction set, or two differ under one name.
     """
     if not sources:
         return ()
-    library = build_library(
-        sources, compiler=compiler, timeout_seconds=timeout_seconds, extra_flags=extra_flags, before=before
+    units = in_units(sources)
+    _dump(sources)
+    told = None if before is None else _once(before)
+    libraries = at_once(
+        [
+            partial(
+                build_library,
+                unit,
+                compiler=compiler,
+                timeout_seconds=timeout_seconds,
+                extra_flags=extra_flags,
+                before=told,
+            )
+            for unit in units
+        ]
     )
+    home = {source.name: library for unit, library in zip(units, libraries, strict=True) for source in unit}
+    return tuple(kernel for source in sources for kernel in load_kernels((source,), home[by_code(source).name]))
+
+
+def load_kernels(sources: Sequence[KernelSource], library: Library) -> tuple[LoadedKernel, ...]:
+    """Return kernels of a library that was built of them, in the order given.
+
+    Raises: RunError: the library exports none of that name.
+    """
     return tuple(
-        LoadedKernel(source=source, library=library, address=library.address(source.name)) for source in sources
+        LoadedKernel(source=source, library=library, address=library.address(by_code(source).name))
+        for source in sources
     )
 
 
@@ -115,7 +143,7 @@ def build_library(
     extra_flags: Sequence[str] = (),
     before: Callable[[], object] | None = None,
 ) -> Library:
-    """Compile kernels in one translation unit and load the library; see `compile`."""
+    """Compile kernels in one translation unit and load the library, of which `load_kernels` knows the symbols."""
     isa = common_isa(source.isa for source in sources)
     if isa is None:
         isas = sorted({source.isa for source in sources})
@@ -125,15 +153,16 @@ def build_library(
             expected="one isa, or one that has the others' flags",
             remedy="compile each isa by itself",
         )
-    text = unit_text(sources)
-    _dump(sources)
+    coded = [by_code(source) for source in sources]
     return compile_text(
-        text,
+        unit_text(coded),
         isa=isa,
         name=sources[0].name,
         precompiled=any(source.headers for source in sources),
         compiler=compiler,
-        timeout_seconds=unit_seconds(len(sources)) if timeout_seconds is None else timeout_seconds,
+        timeout_seconds=unit_seconds(len({source.name for source in coded}))
+        if timeout_seconds is None
+        else timeout_seconds,
         extra_flags=extra_flags,
         before=before,
     )
@@ -142,22 +171,6 @@ def build_library(
 def unit_seconds(kernels: int) -> float:
     """Return how long the compiler may take for a unit of so many kernels before it is stopped."""
     return min(max(COMPILE_SECONDS, _KERNEL_SECONDS * kernels), _MOST_SECONDS)
-
-
-def unit_text(sources: Sequence[KernelSource]) -> str:
-    """Return the text of one translation unit that holds these kernels, each once."""
-    unique: dict[str, KernelSource] = {}
-    for source in sources:
-        if unique.setdefault(source.name, source).text != source.text:
-            raise InvalidOption(
-                field="sources", got=source.name, expected="one text for each name", remedy="compile them apart"
-            )
-    # Everything is hidden by default; a declaration beforehand exports the kernels and nothing else.
-    exports = "".join(
-        f'extern "C" __attribute__((visibility("default"))) void {name}(const tracea_call*, int32_t);\n'
-        for name in unique
-    )
-    return f'#include "tracea/abi.h"\n{exports}' + "".join(f"\n{source.text.rstrip()}\n" for source in unique.values())
 
 
 def compile_text(
@@ -336,6 +349,12 @@ def _warn_of_room(place: Path, free: int) -> None:
             "compiled without, each in 0.3 s more"
         )
         warnings.warn(CacheUnwritable(path=place.parents[2], detail=detail, remedy=DISK_REMEDY), stacklevel=5)
+
+
+def _once(call: Callable[[], object]) -> Callable[[], object]:
+    """Return a call of which one of several threads makes the first, and none another."""
+    lock = threading.Lock()
+    return lambda: call() if lock.acquire(blocking=False) else None
 
 
 def _dump(sources: Sequence[KernelSource]) -> None:

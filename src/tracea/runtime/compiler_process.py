@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tracea.errors import CompileError
+from tracea.runtime.at_once import check_wanted
 from tracea.runtime.awake_clock import AwakeClock
 from tracea.runtime.shortage import starved_remedy
 
@@ -44,7 +45,7 @@ def run_compiler(command: Sequence[str], timeout_seconds: float, place: Path) ->
     is killed leaves nothing elsewhere.
 
     Raises: CompileError: it failed, took too long or could not be started, with its log. OSError: the disk of ``place``
-    is full.
+    is full. GivenUp: another that it ran beside has failed.
     """
     temporary = place / "temporary"
     temporary.mkdir(mode=0o700)
@@ -124,9 +125,13 @@ def _guarded(process: subprocess.Popen[str]) -> Generator[None]:
 
 
 def _output(process: subprocess.Popen[str], timeout_seconds: float) -> str:
-    """Return what a compiler printed until it ended. Raises: TimeoutExpired: it did not while this process ran."""
+    """Return what a compiler printed until it ended.
+
+    Raises: TimeoutExpired: it did not while this process ran. GivenUp: nobody waits for it any longer.
+    """
     clock = AwakeClock(_PAUSE_SECONDS)
     while True:
+        check_wanted()
         left = timeout_seconds - clock.look()
         try:
             return process.communicate(timeout=max(0.0, min(left, _LOOK_SECONDS)))[0]

@@ -31,7 +31,7 @@ from tracea.emitters.kernel_source import KernelSource, PointerParameter
 from tracea.errors import InvalidGraph, InvalidInput, InvalidOption, ToolchainMissing
 from tracea.runtime.buffers import aligned_empty
 from tracea.runtime.cache import content_key, default_store
-from tracea.runtime.compiler import Library, LoadedKernel, build_library, load_library
+from tracea.runtime.compiler import Library, LoadedKernel, build_library, load_kernels, load_library
 from tracea.runtime.index_range import IndexRange
 from tracea.runtime.library import LibraryCall, LibraryFunction
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program
@@ -312,10 +312,7 @@ def _load_unit(unit: _Unit, record: _Program, content: Mapping[str, bytes]) -> d
         if record.machine != platform.machine():
             raise
         library = _embedded(content[unit.library], unit)
-    return {
-        source.name: LoadedKernel(source=source, library=library, address=library.address(source.name))
-        for source in sources
-    }
+    return {kernel.name: kernel for kernel in load_kernels(sources, library)}
 
 
 def _embedded(data: bytes, unit: _Unit) -> Library:
