@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,7 @@ from tracea.interface.torch.export import ExportedProgram, FxNode, headline, ope
 from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.surroundings import OutsideTensors
 
-__all__ = ["Constants", "is_computable", "is_same_memory"]
+__all__ = ["Constants", "is_computable", "is_number", "is_same_memory"]
 
 
 class Constants:
@@ -28,8 +29,9 @@ class Constants:
     def __init__(self, program: ExportedProgram, outside: OutsideTensors | None = None) -> None:
         self._values: dict[FxNode, Any] = {}
         self._constant: set[FxNode] = set()
+        self._nodes: list[FxNode] = [*program.graph.nodes]
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs if hasattr(spec.arg, "name")}
-        for node in program.graph.nodes:
+        for node in self._nodes:
             if node.op == "placeholder":
                 spec = specs.get(node.name)
                 if spec is None or spec.kind is InputKind.USER_INPUT or not isinstance(spec.arg, TensorArgument):
@@ -47,6 +49,25 @@ class Constants:
     def can_compute(self, node: FxNode) -> bool:
         """Tell whether a node's value does not depend on the program's inputs."""
         return node in self._constant
+
+    def read(self, views: Collection[str], unread: Collection[str]) -> set[FxNode]:
+        """Return the constant nodes that a run reads: by an operator that depends on its inputs, or as a result.
+
+        What only leads to other constants is never a value of the graph: torch computes with it, in torch's own types.
+        ``views`` are operators that stay in the graph, and read what they are of where they are read themselves;
+        ``unread`` are those that a program leaves out.
+        """
+        found: set[FxNode] = set()
+        for node in reversed(self._nodes):
+            if node in self._constant and any(self._reads(user, found, views, unread) for user in node.users):
+                found.add(node)
+        return found
+
+    def _reads(self, user: FxNode, found: set[FxNode], views: Collection[str], unread: Collection[str]) -> bool:
+        name = operator_name(user.target)
+        if user in self._constant:
+            return user in found and (user.target is operator.getitem or name in views)
+        return name not in unread and not is_number(user.meta.get("val"))
 
     def value(self, node: FxNode) -> Any:
         """Return a node's tensor, or list of tensors; None if it is not constant.
@@ -93,6 +114,11 @@ def _check_memory(tensor: torch.Tensor, node: FxNode) -> None:
             remedy="take torch.func's transforms (vjp, jvp, vmap, grad) and subclasses of tensors out of forward, or "
             "write out what they compute",
         ) from error
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a node stands for the size of an axis, or for what is computed from one."""
+    return isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def is_computable(target: Any) -> bool:

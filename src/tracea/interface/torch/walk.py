@@ -25,7 +25,7 @@ from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidGraph, InvalidInput, UnsupportedNode
 from tracea.interface.torch.aten import LOWERINGS, VIEWS, WITHOUT_VALUE
-from tracea.interface.torch.constants import Constants, is_same_memory
+from tracea.interface.torch.constants import Constants, is_number, is_same_memory
 from tracea.interface.torch.export import (
     ExportedProgram,
     FxNode,
@@ -89,10 +89,12 @@ class Walk:
     locations: dict[str, str] = field(default_factory=dict[str, str])
     problems: list[_Problem] = field(default_factory=list[_Problem])
     constants: Constants = field(init=False)
+    read: set[FxNode] = field(init=False)
     low: Lowering = field(init=False)
 
     def __post_init__(self) -> None:
         self.constants = Constants(self.program, self.outside)
+        self.read = self.constants.read(VIEWS, WITHOUT_VALUE)
         self.low = Lowering(self.graph, self.scalars, self.tensors, self._constant)
 
     def run(self) -> Captured:
@@ -103,7 +105,8 @@ class Walk:
         """
         input_spec = self._sources()
         for node in self.program.graph.nodes:
-            if node.op not in ("placeholder", "output"):
+            is_unread = self.constants.can_compute(node) and node not in self.read
+            if node.op not in ("placeholder", "output") and not is_unread:
                 self._lower(node)
         outputs, output_spec, writes = self._outputs(input_spec)
         rows, ranges = index_checks(self.graph, self.low.indexed, self.tensors, outputs)
@@ -170,8 +173,8 @@ class Walk:
         tensor = self.constants.value(node)
         if tensor is None:
             self._refuse(node, f"a source of kind {spec.kind.name.lower()}", "keep only tensors as state of the module")
-            return
-        self.values[node] = self._constant(str(spec.target), tensor)
+        elif node in self.read:
+            self.values[node] = self._constant(str(spec.target), tensor)
 
     def _constant(self, name: str, tensor: torch.Tensor) -> Node:
         for known, other in self.tensors.items():  # tied weights are one constant
@@ -211,8 +214,8 @@ class Walk:
         name = operator_name(node.target)
         if name in WITHOUT_VALUE:
             return None
-        if isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
-            return node.meta["val"]  # the size of an axis, or computed from one
+        if is_number(node.meta.get("val")):
+            return node.meta["val"]
         if name not in VIEWS and self.constants.can_compute(node):
             return self._computed(node)
         lowering = LOWERINGS.get(name)
