@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-import numpy as np
-
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.graph import Graph
@@ -16,6 +14,7 @@ from tracea.core.ops.indexed import MOST_LARGEST
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
+from tracea.flow.places import add_elements, line_begins, order_in_memory
 from tracea.interface.operands import ANY, FOLLOWING, INDICES, Given, dispatched, flag
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
@@ -28,8 +27,6 @@ _OF_COPY: Final = ("x",)
 _MOVED_AS: Final = {DType.I64: DType.F64, DType.I32: DType.F32}  # of one size: arithmetic does not hold every integer
 _OF_EMBEDDING: Final = ("indices", "table")
 _OF_ELEMENTS: Final = ("x", "places")
-
-_FEW_PLACES: Final = 4  # of a row: walked as one axis with their rows, each with a number of its own
 
 
 def copy(x: Any, *, out: Any = None) -> Any:
@@ -183,36 +180,13 @@ def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     source, within = graph.add_input(x), graph.add_input(places)
     if x.rank == 0:
         source, within = (graph.add_view(ViewKind.RESHAPE, node, shape=(1,)) for node in (source, within))
-    # All elements as they lie in memory are one column, whatever the order of the axes; only gaps are copied away.
-    order = _as_it_lies(source.type)
-    if order is None:
+    if order_in_memory(source.type) is None:  # gaps are copied away
         source = graph.add_pointwise(Input(0), source)
-        order = tuple(range(source.type.rank))
-    shape, steps = source.type.static_shape, source.type.strides
-    if order != tuple(range(len(order))):
-        source = graph.add_view(ViewKind.PERMUTE, source, axes=order)
-    column = graph.add_view(ViewKind.RESHAPE, source, shape=(source.type.elements, 1))
-    firsts = [1 if other == axis else extent for other, extent in enumerate(shape)]
-    offsets = np.zeros(firsts, np.int64)
-    for other, extent in enumerate(firsts):
-        along = [1] * len(firsts)
-        along[other] = extent
-        offsets += (np.arange(extent, dtype=np.int64) * steps[other]).reshape(along)
-    if axis == len(shape) - 1 and within.type.static_shape[axis] <= _FEW_PLACES:
-        offsets = np.repeat(offsets, within.type.static_shape[axis], axis=axis)
+    offsets = line_begins(source.type, axis, within.type.static_shape)
     begins = graph.add_constant(TensorType(offsets.shape, DType.I64), name="begins")
-    moved = graph.add_pointwise(Input(0) * steps[axis] + Input(1), within, begins, out_dtype=DType.I64)
-    line = graph.add_view(ViewKind.RESHAPE, moved, shape=(places.elements,))
-    node = graph.add(GatherRowsOp(table=column.type, indices=line.type), [column, line])
-    node = graph.add_view(ViewKind.RESHAPE, node, shape=within.type.shape)
+    node = add_elements(graph, source, within, begins, axis)
     state_result(graph, node, places.shape, TensorType(places.shape, x.dtype))
     return compile_graph(graph, {"begins": offsets}, threads=threads, name="elements").program
-
-
-def _as_it_lies(x: TensorType) -> tuple[int, ...] | None:
-    """Return the order of the axes in which a tensor is contiguous, or None where it has gaps or repeats elements."""
-    order = tuple(sorted(range(x.rank), key=lambda axis: (x.shape[axis] != 1, -x.strides[axis])))
-    return order if x.permuted(order).is_contiguous else None
 
 
 def _last(rank: int, dim: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

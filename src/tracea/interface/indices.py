@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Binary, BinaryFunction, Input, select
+from tracea.core.expr import Input
 from tracea.core.graph import Graph
-from tracea.core.op import PointwiseOp, ReduceKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.op import ViewKind
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_graph
-from tracea.flow.reduction import wide_type
+from tracea.flow.places import add_place_of_extreme, type_of_places
 from tracea.flow.room import require_memory
 from tracea.interface.operands import ANY, Given, dispatched, flag
 from tracea.interface.ranges import check_exact_numbers
@@ -88,42 +88,20 @@ def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thr
             source = graph.add_pointwise(Input(0), source)
         source, axis = graph.add_view(ViewKind.RESHAPE, source, shape=(x.elements,)), 0
     count = source.type.static_shape[axis]
-    # Places are exact in f32 up to 2^24.
-    compute = DType.F64 if wide_type(x.dtype) is DType.F64 or count > 1 << 24 else DType.F32
+    compute = type_of_places(source.type, axis)
     places = TensorType((count, *(1,) * (source.type.rank - 1 - axis)), compute)
     require_memory(f"the places along an axis of {count}", places.nbytes, remedy="search it in parts")
     order = graph.add_constant(places, name="places")
-    is_it = select(Binary(BinaryFunction.EQ, Input(0), Input(2)), 1.0, Binary(BinaryFunction.NE, Input(0), Input(0)))
-    op = StatisticsOp(
-        x=(source.type, places),
-        axes=(axis,),
-        statistics=(
-            Statistic(ReduceKind.MAX if is_largest else ReduceKind.MIN, Input(0)),
-            Statistic(ReduceKind.MIN, select(is_it, Input(1), float("inf"))),
-        ),
-        expr=Input(3),
-        reduced=True,
+    strided = Given.of(_OPERANDS, arrays, out, takes=_TAKES).result if out is not None else None
+    node = add_place_of_extreme(
+        graph,
+        source,
+        order,
+        axis,
+        largest=is_largest,
         keepdims=keepdims,
+        out=strided if source.type.rank == x.rank else None,
     )
-    op = StatisticsOp(
-        x=op.x,
-        axes=op.axes,
-        statistics=op.statistics,
-        expr=op.expr,
-        reduced=True,
-        keepdims=keepdims,
-        out=TensorType(op.shape, compute),
-    )
-    found = graph.add(op, [source, order])
-    result = TensorType(op.shape, DType.I64)
-    strided = out is not None and shape == op.shape
-    cast = PointwiseOp(
-        expr=Input(0),
-        inputs=(found.type,),
-        out_dtype=DType.I64,
-        out=Given.of(_OPERANDS, arrays, out, takes=_TAKES).result if strided else result,
-    )
-    node = graph.add(cast, [found])
     if node.type.shape != shape:
         node = graph.add_view(ViewKind.RESHAPE, node, shape=shape)
     graph.set_outputs(node)

@@ -139,25 +139,6 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.var.correction": (lambda x: aten.var.correction(x, [-1], correction=2, keepdim=True), (Z,)),
     "aten.std.correction": (lambda x: aten.std.correction(x, [0, 1]), (Z,)),
     "aten.var.dim": (lambda x: aten.var.dim(x, [-1], False), (Z,)),
-    "aten.max.dim": (lambda x: aten.max.dim(x, -1)[0] + aten.max.dim(x, 1, True)[0][..., 0], (X,)),
-    "aten.min.dim": (lambda x: aten.min.dim(x, 0)[0], (Z,)),
-    "aten.index.Tensor": (
-        lambda x, at, m, one: (
-            aten.index.Tensor(x, [at]),
-            aten.index.Tensor(x * 2.0, [None, None, one]),
-            aten.index.Tensor(m, [None, at]),
-            aten.index.Tensor(x, [None, torch.tensor([0, 2])]),
-        ),
-        (Z, torch.tensor([[1, 0], [0, 1]]), mask(2, 4), torch.tensor(5)),
-    ),
-    "aten.index_select.default": (
-        lambda x, at: (
-            aten.index_select.default(x, -1, at),
-            aten.index_select.default(x, 0, torch.tensor([3, 0, 3])),
-            aten.index_select.default(x, 1, torch.tensor([1, 2, 3])),
-        ),
-        (X, torch.tensor([5, 0, 5])),
-    ),
     "aten.linalg_vector_norm.default": (
         lambda x: [
             aten.linalg_vector_norm.default(x, order, axes, axes != [0])

@@ -8,6 +8,7 @@ import torch
 from tests.interface.torch import cases
 from tests.interface.torch.cases import REFUSED
 from tests.interface.torch.compare import check_capture
+from tests.interface.torch.place_cases import PLACES
 from tests.interface.torch.write_cases import WRITES
 
 from tracea.interface.torch.aten import LOWERINGS
@@ -16,7 +17,7 @@ from tracea.interface.torch.result_types import GIVES_BACK
 
 pytestmark = pytest.mark.whole
 
-CASES = cases.CASES | WRITES
+CASES = cases.CASES | PLACES | WRITES
 
 
 class Line(torch.nn.Module):

@@ -15,6 +15,7 @@ from examples.transformer import BERT, GPT2, LLAMA, bert, gpt2_decode, gpt2_pref
 from tests.interface.torch import cases
 from tests.interface.torch.compare import check_capture
 from tests.interface.torch.modules import inputs_of
+from tests.interface.torch.place_cases import PLACES
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,7 +30,7 @@ from tracea.interface.torch.trace import traced
 
 pytestmark = pytest.mark.whole
 
-CASES = cases.VIEWS | cases.MATRICES | cases.ROWS | cases.POINTWISE | cases.COMPARISONS | cases.IMAGES
+CASES = cases.CASES | PLACES
 # What these cases give is refused by the rule: a mode of the operator that is left to torch.
 LEFT = {"aten.alpha_dropout.default", "aten.logical_not.default", "aten.max_pool2d.default"}
 
@@ -54,9 +55,13 @@ def by_export(module: nn.Module, inputs: Any) -> Captured:
         return capture(module, inputs)
 
 
-def described(captured: Captured) -> Any:
+def described(captured: Captured, module: nn.Module) -> Any:
     nodes = [(node.id, node.op, node.type, tuple(node.inputs)) for node in captured.graph]
-    constants = {name: tensor.data_ptr() for name, tensor in captured.constants.items() if "." in name}
+    owned = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+    constants = {
+        name: tensor.data_ptr() if name in owned else str(tensor.tolist())
+        for name, tensor in captured.constants.items()
+    }
     outputs = [node.id for node in captured.graph.outputs]
     return nodes, outputs, captured.input_spec, captured.output_spec, captured.locations, captured.ranges, constants
 
@@ -64,7 +69,7 @@ def described(captured: Captured) -> Any:
 def check_same(module: nn.Module, inputs: Any, asked: list[nn.Module]) -> Captured:
     captured = capture(module, inputs)
     assert not asked, "torch.export was needed"
-    assert described(captured) == described(by_export(module, inputs))
+    assert described(captured, module) == described(by_export(module, inputs), module)
     return captured
 
 

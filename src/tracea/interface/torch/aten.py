@@ -11,6 +11,7 @@ from tracea.interface.torch import lower_attention as attention
 from tracea.interface.torch import lower_images as images
 from tracea.interface.torch import lower_indexed as indexed
 from tracea.interface.torch import lower_matrix as matrix
+from tracea.interface.torch import lower_places as places
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_quotients as quotients
@@ -123,8 +124,13 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.sum.dim_IntList": rows.reduction(ReduceKind.SUM),
     "aten.amax.default": rows.reduction(ReduceKind.MAX),
     "aten.max.default": rows.reduction(ReduceKind.MAX),
-    "aten.max.dim": pools.value_alone(rows.reduction(ReduceKind.MAX)),
-    "aten.min.dim": pools.value_alone(rows.reduction(ReduceKind.MIN)),
+    "aten.max.dim": places.extreme_with_place(ReduceKind.MAX),
+    "aten.min.dim": places.extreme_with_place(ReduceKind.MIN),
+    "aten.argmax.default": places.place_of_extreme(largest=True),
+    "aten.argmin.default": places.place_of_extreme(largest=False),
+    "aten.topk.default": places.topk,
+    "aten.gather.default": places.gather,
+    "aten.take_along_dim.default": places.take_along,
     "aten.amin.default": rows.reduction(ReduceKind.MIN),
     "aten.min.default": rows.reduction(ReduceKind.MIN),
     "aten.group_norm.default": statistics.group_norm,

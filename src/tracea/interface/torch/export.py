@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import re
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -33,6 +34,7 @@ __all__ = [
     "headline",
     "is_node",
     "is_operator",
+    "items_read",
     "line_of_forward",
     "operator_name",
     "told_apart",
@@ -255,6 +257,11 @@ def operator_name(target: Any) -> str:
     return (
         str(getattr(target, "__name__", target)) if not isinstance(target, OpOverload) else str(cast("object", target))
     )
+
+
+def items_read(node: FxNode) -> frozenset[int]:
+    """Return which of an operator's several results others read."""
+    return frozenset(user.args[1] for user in node.users if user.target is operator.getitem and user.users)
 
 
 def _writes(program: ExportedProgram) -> bool:

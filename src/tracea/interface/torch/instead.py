@@ -11,7 +11,6 @@ _OUTSIDE: Final = "call it outside of the optimized module, before or after it"
 _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lists them), or {_OUTSIDE}"
 _BILINEAR: Final = '`mode="bilinear", antialias=False`, by whole factors, is supported'
 _INSTEAD: Final = {
-    **{name: f"return the scores, and call tracea.ops.{name} on them" for name in ("argmax", "argmin", "topk")},
     "embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
     "one_hot": "an index into rows (nn.Embedding), or encode before the call and pass the result",
     "upsample_bicubic2d": f"{_OUTSIDE}; {_BILINEAR}",

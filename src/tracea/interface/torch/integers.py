@@ -1,18 +1,21 @@
 """How large whole numbers of a graph may become: kernels compute them in f64, and do not wrap around as torch does.
 
 Arithmetic is taken where no result, whatever a call gives, passes what f64 counts and its own type holds. The inputs
-that it reads are therefore held to 2^30 by each call: indices are no larger.
+that it reads are therefore held to 2^30 by each call: indices are no larger. What is known of places that the graph
+finds itself, and of counts of what a mask has set, needs no check of a call.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input, Select, Unary, UnaryFunction
-from tracea.core.op import GatherRowsOp, JoinOp, PointwiseOp, SourceOp, ViewOp
+from tracea.core.op import GatherRowsOp, JoinOp, LargestOp, PointwiseOp, SourceOp, ViewOp
+from tracea.core.tensor_type import static
 from tracea.interface.ranges import EXACT_INTEGERS
 
 if TYPE_CHECKING:
@@ -20,13 +23,45 @@ if TYPE_CHECKING:
 
     from tracea.core.graph import Graph, Node
 
-__all__ = ["SMALL_INTEGERS", "Integers"]
+__all__ = ["SMALL_INTEGERS", "Integers", "Range"]
 
 SMALL_INTEGERS: Final = 2**30
 _LARGEST: Final = {DType.I64: float(EXACT_INTEGERS), DType.I32: 2.0**31 - 1.0}
-_OF_TYPE: Final = {DType.BOOL: 1.0, DType.U8: 255.0, DType.I8: 128.0, DType.I32: 2.0**31}
-_SUMS: Final = (BinaryFunction.ADD, BinaryFunction.SUB)
-_CHOICES: Final = (BinaryFunction.MAX, BinaryFunction.MIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The whole numbers that a value's elements may be, from ``low`` to ``high``; ``most`` is the largest on the way.
+
+    Of what is no whole number all three are infinite.
+    """
+
+    low: float
+    high: float
+    most: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "most", max(self.most, abs(self.low), abs(self.high)))
+
+    def within(self, other: Range) -> Range:
+        """Return the numbers that are in both."""
+        return Range(max(self.low, other.low), min(self.high, other.high))
+
+    def joined(self, *others: Range) -> Range:
+        """Return the range of what is in one of several."""
+        every = (self, *others)
+        return Range(
+            min(each.low for each in every), max(each.high for each in every), max(each.most for each in every)
+        )
+
+
+_ANY: Final = Range(-math.inf, math.inf)
+_OF_TYPE: Final = {
+    DType.BOOL: Range(0.0, 1.0),
+    DType.U8: Range(0.0, 255.0),
+    DType.I8: Range(-128.0, 127.0),
+    DType.I32: Range(-(2.0**31), 2.0**31 - 1.0),
+}
 
 
 class Integers:
@@ -34,65 +69,111 @@ class Integers:
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
         self._graph, self._constants = graph, constants
+        self._stated: dict[str, Range] = {}
         self.read: set[str] = set()
+
+    def state(self, node: Node, low: int, high: int) -> Node:
+        """Return a node after noting that its elements are from ``low`` to ``high``, whatever a call gives."""
+        self._stated[node.id] = Range(float(low), float(high))
+        return node
+
+    def of(self, node: Node) -> Range:
+        """Return what a value's elements may be, where no call is checked for that; else no bound."""
+        read: set[str] = set()
+        found = self._of(node, read)
+        return _ANY if read else found
 
     def are_exact(self, expr: Expr, operands: Sequence[Node], dtype: DType) -> bool:
         """Tell whether a kernel computes what torch does, of inputs that are then held to a limit."""
         if dtype not in _LARGEST:
             return False
         read: set[str] = set()
-        is_exact = _largest(expr, [self._of(operand, read) for operand in operands]) <= _LARGEST[dtype]
+        is_exact = _range(expr, [self._of(operand, read) for operand in operands]).most <= _LARGEST[dtype]
         if is_exact:
             self.read |= read
         return is_exact
 
-    def _of(self, node: Node, read: set[str]) -> float:
-        """Return the largest magnitude of a value's elements, or infinity; note the inputs that it comes from."""
-        return min(self._made(node, read), _OF_TYPE.get(node.type.dtype, math.inf))
+    def bounded(self, node: Node, most: float) -> Range | None:
+        """Return what a value's elements may be if none is above ``most``, of inputs that are then held to a limit."""
+        read: set[str] = set()
+        found = self._of(node, read)
+        if found.most > most:
+            return None
+        self.read |= read
+        return found
 
-    def _made(self, node: Node, read: set[str]) -> float:
+    def _of(self, node: Node, read: set[str]) -> Range:
+        """Return the range of a value's elements; note the inputs that it comes from."""
+        return self._made(node, read).within(_OF_TYPE.get(node.type.dtype, _ANY))
+
+    def _made(self, node: Node, read: set[str]) -> Range:
+        if node.id in self._stated:
+            return self._stated[node.id]
         if node.type.dtype.is_float or node.type.dtype is DType.BOOL:
-            return math.inf  # of a mask its type says it
+            return _ANY  # of a mask its type says it
         sources = [self._graph[name] for name in node.inputs]
         match node.op:
             case SourceOp():
                 return self._source(node, read)
+            case LargestOp(x=x):
+                return Range(0.0, static(x.shape[-1]) - 1.0)
             case ViewOp() | JoinOp():
-                return max(self._of(source, read) for source in sources)
+                first, *others = (self._of(source, read) for source in sources)
+                return first.joined(*others)
             case GatherRowsOp():
                 return self._of(sources[0], read)
             case PointwiseOp(expr=expr):
-                return _largest(expr, [self._of(source, read) for source in sources])
+                return _range(expr, [self._of(source, read) for source in sources])
             case _:
-                return math.inf
+                return _ANY
 
-    def _source(self, node: Node, read: set[str]) -> float:
+    def _source(self, node: Node, read: set[str]) -> Range:
         tensor = self._constants.get(node.id)
         if tensor is None:
-            read.add(node.id)
-            return float(SMALL_INTEGERS)
-        return float(tensor.abs().max()) if tensor.numel() else 0.0
+            if node.type.dtype not in (DType.U8, DType.I8):  # whose own limits are lower
+                read.add(node.id)
+            return Range(-float(SMALL_INTEGERS), float(SMALL_INTEGERS))
+        return Range(float(tensor.min()), float(tensor.max())) if tensor.numel() else Range(0.0, 0.0)
 
 
-def _largest(expr: Expr, operands: Sequence[float]) -> float:
-    """Return the largest magnitude of an expression and of what it is made of; infinity of what is no whole number."""
-    parts = [_largest(part, operands) for part in expr.parts]
+def _range(expr: Expr, operands: Sequence[Range]) -> Range:
+    """Return the range of an expression, with the largest magnitude of what it is made of."""
+    parts = [_range(part, operands) for part in expr.parts]
+    most = max((part.most for part in parts), default=0.0)
     match expr:
         case Input(index=index):
             return operands[index]
         case Constant(value=value):
-            return abs(value) if float(value).is_integer() else math.inf
-        case Unary(function=UnaryFunction.NEG | UnaryFunction.ABS):
-            return parts[0]
-        case Binary(function=function) if function in _SUMS:
-            return sum(parts)
-        case Binary(function=BinaryFunction.MUL):
-            return max(math.prod(parts), *parts)  # by nothing, too, of an infinity
-        case Binary(function=function) if function in _CHOICES or function.is_comparison:
-            return max(*parts, 1.0)
+            return Range(value, value) if float(value).is_integer() else _ANY
+        case Unary(function=UnaryFunction.NEG):
+            return Range(-parts[0].high, -parts[0].low, most)
+        case Unary(function=UnaryFunction.ABS):
+            return Range(0.0, max(abs(parts[0].low), abs(parts[0].high)), most)
+        case Binary(function=function):
+            return _of_two(function, parts[0], parts[1], most)
         case Select():
-            return max(parts)
-        case Cast(dtype=dtype) if dtype in _LARGEST and parts[0] <= _LARGEST[dtype]:
+            _, if_true, if_false = parts
+            return replace(if_true.joined(if_false), most=most)
+        case Cast(dtype=dtype) if dtype in _LARGEST and most <= _LARGEST[dtype]:
             return parts[0]
         case _:
-            return math.inf
+            return _ANY
+
+
+def _of_two(function: BinaryFunction, left: Range, right: Range, most: float) -> Range:
+    match function:
+        case BinaryFunction.ADD:
+            return Range(left.low + right.low, left.high + right.high, most)
+        case BinaryFunction.SUB:
+            return Range(left.low - right.high, left.high - right.low, most)
+        case BinaryFunction.MUL if not math.isinf(most):  # of which nothing may be a factor
+            corners = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
+            return Range(min(corners), max(corners), most)
+        case BinaryFunction.MAX:
+            return Range(max(left.low, right.low), max(left.high, right.high), most)
+        case BinaryFunction.MIN:
+            return Range(min(left.low, right.low), min(left.high, right.high), most)
+        case _ if function.is_comparison:
+            return Range(0.0, 1.0, most)
+        case _:
+            return _ANY

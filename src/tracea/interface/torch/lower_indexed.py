@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Input
+from tracea.core.expr import Expr, Input
 from tracea.core.graph import Node
 from tracea.core.op import GatherRowsOp, PointwiseOp, ReduceKind, ReduceOp, SourceOp, ViewKind, ViewOp
 from tracea.core.tensor_type import TensorType
@@ -59,7 +59,7 @@ def embedding(low: Lowering, table: Node, indices: Node, *_: Any) -> Node:
     if not (table.type.is_static and indices.type.is_static):
         low.refuse(f"rows of {table.type} named by {indices.type}", "make the axes of both static: dynamic=None")
     line = low.reshape(indices, (indices.type.elements,))
-    low.indexed.append(Indexed(indices, table.type.static_shape[0]))
+    low.check_indices(indices, table.type.static_shape[0])
     op = GatherRowsOp(table=table.type, indices=line.type)
     return low.from_matrix(low.graph.add(op, [table, line], name=low.label("rows")), low.shape)
 
@@ -72,17 +72,43 @@ def index_select(low: Lowering, x: Node, axis: int, places: Node) -> Node:
 
 
 def index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
-    """Lower ``x[..., places]``: rows of one axis, in the shape of the index tensor that names them."""
+    """Lower ``x[..., places, others]``: rows of one axis, or of several as of one, in the shape of what names them."""
     given = [(axis, places) for axis, places in enumerate(indices) if places is not None]
-    if len(given) != 1:
-        low.refuse(
-            "elements named along several axes",
-            "name rows of one axis, x.index_select(axis, places), or of a flat view",
-        )
-    axis, places = given[0]
-    if places.type.dtype is DType.BOOL:
-        low.refuse("a choice by a mask, whose length only a run knows", "keep the shape: torch.where(mask, x, 0.0)")
-    return _selected(low, x, axis, places)
+    for _, places in given:
+        if places.type.dtype is DType.BOOL:
+            low.refuse("a choice by a mask, whose length only a run knows", "keep the shape: torch.where(mask, x, 0.0)")
+        if places.type.dtype is DType.U8:
+            low.refuse(
+                "rows named by uint8, which torch takes for a mask", "say what it is: mask.bool(), or places.long()"
+            )
+    if len(given) == 1:
+        return _selected(low, x, *given[0])
+    if not all(node.type.is_static for node in (x, *(places for _, places in given))):
+        low.refuse(f"rows of {x.type} named along several axes", "make the axes of all tensors static: dynamic=None")
+    return _selected(low, *_as_of_one_axis(low, x, given))
+
+
+def _as_of_one_axis(low: Lowering, x: Node, given: Sequence[tuple[int, Node]]) -> tuple[Node, int, Node]:
+    """Return x with one axis in place of those that are named along, that axis, and the places along it."""
+    axes = [axis for axis, _ in given]
+    if axes != [*range(axes[0], axes[-1] + 1)]:  # torch puts what is named apart in front
+        x = low.permute(x, [*axes, *(axis for axis in range(x.type.rank) if axis not in axes)])
+        axes = [*range(len(axes))]
+    shape = x.type.static_shape
+    extents = [shape[axis] for axis in axes]
+    steps = [math.prod(extents[at + 1 :]) for at in range(len(axes))]
+    for (_, places), extent in zip(given, extents, strict=True):
+        low.check_indices(places, extent)
+    merged = low.reshape(x, (*shape[: axes[0]], math.prod(extents), *shape[axes[-1] + 1 :]))
+    known = [low.constant_of(places) for _, places in given]
+    if all(places is not None for places in known):
+        total = sum(places.long() * step for places, step in zip(known, steps, strict=True) if places is not None)
+        return merged, axes[0], low.constant(low.label("places"), cast("torch.Tensor", total))
+    value: Expr = Input(0) * float(steps[0])
+    for at, step in enumerate(steps[1:], 1):
+        value = value + Input(at) * float(step)
+    line = low.pointwise(value, *(places for _, places in given), dtype=DType.I64, exact=True)
+    return merged, axes[0], low.integers.state(line, 0, math.prod(extents) - 1)  # by the check of each
 
 
 def _selected(low: Lowering, x: Node, axis: int, places: Node) -> Node:
@@ -94,7 +120,7 @@ def _selected(low: Lowering, x: Node, axis: int, places: Node) -> Node:
     fixed = progression(low.constant_of(places), extent)
     if fixed is not None:
         return low.reshape(low.slice(x, axis, fixed[0], len(fixed), fixed.step), low.shape)
-    low.indexed.append(Indexed(places, extent))
+    low.check_indices(places, extent)
     line = low.reshape(low.cast(places, DType.I64), (places.type.elements,))
     return low.reshape(gathered(low, x, axis, line), low.shape)
 

@@ -17,7 +17,7 @@ from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Input, maxi
 from tracea.core.graph import Node
 from tracea.core.op import JoinOp, ReduceKind, ReduceOp
 from tracea.core.tensor_type import static
-from tracea.interface.torch.lower_indexed import Indexed, gathered, progression
+from tracea.interface.torch.lower_indexed import gathered, progression
 
 if TYPE_CHECKING:
     from tracea.interface.torch.lowering import Lowering
@@ -144,7 +144,7 @@ def _written_at(low: Lowering, x: Node, axis: int, index: Node, source: Node) ->
     rows = low.reshape(rows, (*shape[:axis], count, *shape[axis + 1 :]))
     if count == 0 or x.type.elements == 0:
         return x
-    low.indexed.append(Indexed(index, shape[axis]))
+    low.check_indices(index, shape[axis])
     fixed = progression(low.constant_of(index), shape[axis])
     if fixed is not None:
         return _written(low, x, rows, axis, fixed)

@@ -42,7 +42,8 @@ class Refusal(Exception):
 class Lowering:
     """Appends the ops of one captured node after another to a graph.
 
-    ``shape`` and ``dtype`` are the current node's result, of several results the first, as torch inferred them.
+    ``shape`` and ``dtype`` are the current node's result, of several results the first, as torch inferred them, and
+    ``asked`` which of several are read.
     ``tensors`` are the graph's constants, by node id, to which ``new_constant`` adds one.
     """
 
@@ -59,6 +60,7 @@ class Lowering:
         self.name = ""
         self.shape: tuple[Dim, ...] = ()
         self.dtype = DType.F32
+        self.asked: frozenset[int] = frozenset()
         self.indexed: list[Indexed] = []  # what the module reads rows by
         self.holes: dict[str, Hole] = {}  # of values that are others but for a part, by node id
         self._scalars = scalars  # values of constants of one element, by node id
@@ -66,9 +68,11 @@ class Lowering:
         self._counted: dict[tuple[int, torch.dtype], Node] = {}
         self._matrix_of: dict[str, Node] = {}  # a reshaped matrix or its source, by the id of the tensor of more axes
 
-    def begin(self, name: str, shape: tuple[Dim, ...], dtype: DType) -> None:
+    def begin(
+        self, name: str, shape: tuple[Dim, ...], dtype: DType, asked: frozenset[int] = frozenset()
+    ) -> None:
         """State the captured node that is lowered next."""
-        self.name, self.shape, self.dtype = name, shape, dtype
+        self.name, self.shape, self.dtype, self.asked = name, shape, dtype, asked
 
     def refuse(self, reason: str, remedy: str = "rewrite the line, or leave this part of the model out") -> NoReturn:
         """Give the current node up."""
@@ -91,6 +95,16 @@ class Lowering:
         """Return a tensor of the current node's element type that holds one value: a view of one stored element."""
         one = torch.empty((1,) * len(shape), dtype=torch_dtype_of(self.dtype)).fill_(value)
         return self.expand(self._new_constant(self.label("value"), one), shape)
+
+    def constant(self, name: str, tensor: torch.Tensor) -> Node:
+        """Return a constant of the graph, the one that has this tensor's memory if there is one."""
+        return self._new_constant(name, tensor)
+
+    def check_indices(self, indices: Node, rows: int) -> None:
+        """Have each run check that indices name rows of so many, unless they do whatever a call gives."""
+        known = self.integers.of(indices)
+        if not (known.low >= 0 and known.high < rows):
+            self.indexed.append(Indexed(indices, rows))
 
     def constant_of(self, node: Node) -> torch.Tensor | None:
         """Return the numbers of a node that is a constant; None if it is none."""

@@ -19,7 +19,7 @@ from tracea.runtime.buffers import ArrayKind
 __all__ = ["Rule", "Type", "Unknown", "broadcast", "dense", "need", "need_floats", "preserved", "type_like"]
 
 Type: TypeAlias = torch.Tensor
-Rule: TypeAlias = Callable[..., Type]
+Rule: TypeAlias = Callable[..., Type | Sequence[Type]]
 
 
 class Unknown(Exception):

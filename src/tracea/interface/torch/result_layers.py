@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -11,6 +11,8 @@ import torch
 from tracea.interface.torch.result_basis import Rule, Type, broadcast, dense, need, need_floats, preserved
 
 __all__ = ["LAYER_TYPES"]
+
+_I64: Final = torch.int64
 
 
 # Products.
@@ -30,7 +32,7 @@ def _matmul(a: Type, b: Type) -> Type:
     return dense((*batch, a.shape[-2], b.shape[-1]), dtype)
 
 
-def _matrices(rank: int) -> Rule:
+def _matrices(rank: int) -> Callable[..., Type]:
     def product(a: Type, b: Type) -> Type:
         need(a.dim() == b.dim() == rank and a.shape[:-2] == b.shape[:-2])
         return _matmul(a, b)
@@ -116,6 +118,36 @@ def _reduction(x: Type, axes: Sequence[int] | None, keepdims: bool, dtype: torch
 def _reduction_to_one(x: Type, dtype: torch.dtype | None = None) -> Type:
     need(x.dtype.is_floating_point and dtype in (None, x.dtype) and x.numel() > 0)
     return dense((), x.dtype)
+
+
+def _place(x: Type, axis: int | None = None, keepdims: bool = False) -> Type:
+    need(x.dtype is not torch.bool and x.numel() > 0 and x.dim() > 0)
+    need(axis is None or -x.dim() <= axis < x.dim())
+    chosen = range(x.dim()) if axis is None else (axis % x.dim(),)
+    return dense([1 if at in chosen else size for at, size in enumerate(x.shape) if keepdims or at not in chosen], _I64)
+
+
+def _with_place(x: Type, axis: int, keepdims: bool = False) -> tuple[Type, Type]:
+    place = _place(x, axis, keepdims)
+    return dense(place.shape, x.dtype), place
+
+
+def _largest(x: Type, k: int, axis: int = -1, *_: Any) -> tuple[Type, Type]:
+    need(x.dtype is not torch.bool and x.dim() > 0 and -x.dim() <= axis < x.dim())
+    need(0 < k <= x.shape[axis] and x.numel() > 0)
+    shape = [k if at == axis % x.dim() else size for at, size in enumerate(x.shape)]
+    return dense(shape, x.dtype), dense(shape, _I64)
+
+
+def _gathered(x: Type, axis: int, index: Type, *_: Any) -> Type:
+    need(index.dtype is _I64 and x.dim() == index.dim() > 0 and -x.dim() <= axis < x.dim() and index.numel() > 0)
+    need(
+        all(
+            at == axis % x.dim() or some <= size
+            for at, (some, size) in enumerate(zip(index.shape, x.shape, strict=True))
+        )
+    )
+    return dense(index.shape, x.dtype)
 
 
 def _embedding(weight: Type, indices: Type, *_: Any) -> Type:
@@ -222,6 +254,12 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.amin.default": _reduction,
     "aten.mean.default": _reduction_to_one,
     "aten.sum.default": _reduction_to_one,
+    "aten.argmax.default": _place,
+    "aten.argmin.default": _place,
+    "aten.max.dim": _with_place,
+    "aten.min.dim": _with_place,
+    "aten.topk.default": _largest,
+    "aten.gather.default": _gathered,
     "aten.embedding.default": _embedding,
     "aten.conv2d.default": _convolution(2),
     "aten.conv1d.default": _convolution(1),

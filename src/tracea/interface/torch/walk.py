@@ -32,6 +32,7 @@ from tracea.interface.torch.export import (
     arguments_in_order,
     is_node,
     is_operator,
+    items_read,
     operator_name,
 )
 from tracea.interface.torch.instead import NO_OP, told
@@ -226,7 +227,8 @@ class Walk:
         results = _results(node)
         if results[:1] == [None]:
             raise Refusal("an operator that raised while torch followed it", "take the try: of it out of forward")
-        self.low.begin(node.name, self.dims.shape(results[0].shape), dtype_of(results[0].dtype, node.name))
+        shape, dtype = self.dims.shape(results[0].shape), dtype_of(results[0].dtype, node.name)
+        self.low.begin(node.name, shape, dtype, items_read(node))
         value = lowering(
             self.low, *[self._argument(item) for item in arguments_in_order(node.target, node.args, node.kwargs)]
         )
@@ -239,7 +241,7 @@ class Walk:
         if value is None and node.users:
             raise Refusal(
                 f"result {index} of {operator_name(source.target)}: places or statistics that the op does not keep",
-                "use its first result only; tracea.ops.argmax and topk find places in what the model returns",
+                "use its first result only",
             )
         return value
 

@@ -1,0 +1,154 @@
+"""Lowerings of places: those of extremes and of the largest few, and elements that an index tensor names one by one.
+
+Of equal elements the first is taken; a NaN is larger than all others, and for the least of an axis smaller than all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from tracea.core.dtype import DType
+from tracea.core.op import LargestOp, ReduceKind
+from tracea.core.ops.indexed import MOST_LARGEST
+from tracea.core.tensor_type import TensorType, broadcast_shapes
+from tracea.flow.places import add_elements, add_place_of_extreme, line_begins, order_in_memory, type_of_places
+from tracea.interface.torch.lower_rows import reduction
+from tracea.interface.torch.types import torch_dtype_of
+
+if TYPE_CHECKING:
+    from tracea.core.graph import Node
+    from tracea.interface.torch.lowering import Lowering
+
+__all__ = ["extreme_with_place", "gather", "place_of_extreme", "take_along", "topk"]
+
+_VALUES, _PLACES = 0, 1  # of the two results
+
+
+def place_of_extreme(*, largest: bool) -> Callable[..., Node]:
+    """Return the lowering of the place of the largest or the smallest element, of an axis or of all in their order."""
+
+    def lower(low: Lowering, x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
+        if low.makes_nothing_of(x):
+            return low.nothing(x)
+        _check_elements(low, x)
+        if axis is None or x.type.rank == 0:
+            place = _place(low, low.reshape(x, (x.type.elements,)), 0, "flat", largest=largest, keepdims=False)
+            return low.reshape(place, low.shape)
+        return _place(low, x, axis % x.type.rank, "", largest=largest, keepdims=keepdims)
+
+    return lower
+
+
+def _place(low: Lowering, x: Node, axis: int, part: str, *, largest: bool, keepdims: bool) -> Node:
+    count = x.type.static_shape[axis]
+    numbers = low.counted(count, torch_dtype_of(type_of_places(x.type, axis)))
+    upright = low.reshape(numbers, (count, *(1,) * (x.type.rank - 1 - axis)))
+    found = add_place_of_extreme(
+        low.graph, x, upright, axis, largest=largest, keepdims=keepdims, names=_names(low, part)
+    )
+    return low.integers.state(found, 0, count - 1)
+
+
+def extreme_with_place(kind: ReduceKind) -> Callable[..., tuple[Node | None, Node | None]]:
+    """Return the lowering of the largest or the smallest element of an axis, and of its place, where they are read."""
+    value = reduction(kind)
+
+    def lower(low: Lowering, x: Node, axis: int, keepdims: bool = False) -> tuple[Node | None, Node | None]:
+        is_by_place = not x.type.dtype.is_float
+        if low.asked <= {_VALUES} and not is_by_place:
+            return value(low, x, axis, keepdims), None
+        if low.makes_nothing_of(x):
+            return low.nothing(x), low.reshape(low.cast(x, DType.I64), low.shape)
+        _check_elements(low, x)
+        vector = low.reshape(x, (1,)) if x.type.rank == 0 else x
+        axis %= vector.type.rank
+        place = _place(low, vector, axis, "place", largest=kind is ReduceKind.MAX, keepdims=True)
+        result = low.reshape(place, low.shape)
+        if is_by_place:
+            return low.reshape(_elements(low, vector, axis, place), low.shape), result
+        return (value(low, x, axis, keepdims) if _VALUES in low.asked else None), result
+
+    return lower
+
+
+def topk(
+    low: Lowering, x: Node, k: int, axis: int = -1, largest: bool = True, *_: bool
+) -> tuple[Node | None, Node | None]:
+    """Lower the k largest elements of an axis or the smallest, in order, and their places."""
+    vector = low.reshape(x, (1,)) if x.type.rank == 0 else x
+    axis %= vector.type.rank
+    if k > MOST_LARGEST:
+        low.refuse(
+            f"the {k} largest of an axis",
+            f"ask for at most {MOST_LARGEST}, or return the scores, and sort them outside",
+        )
+    if low.makes_nothing_of(x):
+        return low.nothing(x), low.reshape(low.cast(x, DType.I64), low.shape)
+    _check_elements(low, vector)
+    if k == 0:
+        low.refuse("the 0 largest of an axis", "leave the line out")
+    read = vector if vector.type.dtype.is_float else low.cast(vector, DType.F64)  # which holds every integer here
+    order = (*(at for at in range(read.type.rank) if at != axis), axis)
+    rows = low.permute(read, order)
+    op = LargestOp(x=rows.type, k=int(k), smallest=not largest)
+    back = sorted(range(len(order)), key=order.__getitem__)
+    # Places lie as the result does that a caller sees.
+    op = replace(op, out=TensorType(tuple(op.shape[at] for at in back), DType.I64).permuted(order))
+    found = low.graph.add(op, [rows], name=low.label("places"))
+    places = low.permute(found, back)
+    values = low.reshape(_elements(low, vector, axis, places), low.shape) if _VALUES in low.asked else None
+    return values, low.reshape(places, low.shape)
+
+
+def gather(low: Lowering, x: Node, axis: int, index: Node, sparse_grad: bool = False) -> Node:
+    """Lower ``result[i, j] = x[i, index[i, j]]`` along any axis."""
+    del sparse_grad
+    if not (x.type.is_static and index.type.is_static):
+        low.refuse(f"elements of {x.type} named by {index.type}", "make the axes of both static: dynamic=None")
+    if 0 in index.type.static_shape:
+        if x.type.elements:
+            low.refuse(f"elements of {x.type} named by {index.type}", "leave out what has no elements")
+        return low.nothing(x)
+    if x.type.rank == 0 or index.type.rank == 0:
+        x, index = (low.reshape(node, (1,)) if node.type.rank == 0 else node for node in (x, index))
+    axis %= x.type.rank
+    low.check_indices(index, x.type.static_shape[axis])
+    return low.reshape(_elements(low, x, axis, index), low.shape)
+
+
+def take_along(low: Lowering, x: Node, index: Node, axis: int | None = None) -> Node:
+    """Lower elements along an axis, or of all in their order, of x and an index tensor that broadcast elsewhere."""
+    if not (x.type.is_static and index.type.is_static):
+        low.refuse(f"elements of {x.type} named by {index.type}", "make the axes of both static: dynamic=None")
+    if axis is None:
+        return gather(low, low.reshape(x, (x.type.elements,)), 0, low.reshape(index, (index.type.elements,)))
+    axis %= x.type.rank
+    whole = broadcast_shapes([(*t.shape[:axis], 1, *t.shape[axis + 1 :]) for t in (x.type, index.type)])
+    x, index = (low.expand(node, (*whole[:axis], node.type.shape[axis], *whole[axis + 1 :])) for node in (x, index))
+    return gather(low, x, axis, index)
+
+
+def _elements(low: Lowering, x: Node, axis: int, places: Node) -> Node:
+    """Append the elements of x at places along an axis, in the places' shape."""
+    if order_in_memory(x.type) is None:  # gaps are copied away
+        x = low.copy(x)
+    begins = torch.as_tensor(line_begins(x.type, axis, places.type.static_shape), device="cpu")
+    first = low.constant(low.label("begins"), begins)
+    return add_elements(low.graph, x, places, first, axis, names=_names(low, ""))
+
+
+def _check_elements(low: Lowering, x: Node) -> None:
+    if x.type.dtype is DType.BOOL:
+        low.refuse("the extreme of a mask", "convert it: mask.int()")
+    if not x.type.is_static:
+        low.refuse(f"places in {x.type}", "make its axes static: dynamic=None")
+    if x.type.elements == 0:
+        low.refuse(f"places in {x.type}, which has no elements", "leave out what has no elements")
+
+
+def _names(low: Lowering, whole: str) -> Callable[[str], str]:
+    return lambda part: low.label(part or whole)
