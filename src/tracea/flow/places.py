@@ -14,15 +14,15 @@ from tracea.core.op import GatherRowsOp, PointwiseOp, ReduceKind, Statistic, Sta
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.flow.reduction import wide_type
 
-__all__ = ["add_elements", "add_place_of_extreme", "line_begins", "order_in_memory", "type_of_places"]
+__all__ = ["EXACT_IN_F32", "add_elements", "add_place_of_extreme", "line_begins", "order_in_memory", "type_of_places"]
 
 _FEW_PLACES: Final = 4  # of a row: walked as one axis with their rows, each with a number of its own
-_EXACT_IN_F32: Final = 1 << 24
+EXACT_IN_F32: Final = 1 << 24
 
 
 def type_of_places(x: TensorType, axis: int) -> DType:
     """Return the float type in which the extremes of an axis are compared, and its places counted."""
-    is_wide = wide_type(x.dtype) is DType.F64 or static(x.shape[axis]) > _EXACT_IN_F32
+    is_wide = wide_type(x.dtype) is DType.F64 or static(x.shape[axis]) > EXACT_IN_F32
     return DType.F64 if is_wide else DType.F32
 
 

@@ -131,7 +131,16 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         (rows(2, 6, 3, 5), rows(6) + 1, rows(6) - 1),
     ),
     "aten.embedding.default": (aten.embedding.default, (X, torch.tensor([[0, 3, 2], [1, 1, 3]]))),
-    "aten.cumsum.default": (lambda x: aten.cumsum.default(x, 1), (Z,)),
+    "aten.cumsum.default": (
+        lambda x, m: (
+            aten.cumsum.default(x, 1),
+            aten.cumsum.default(x.mT, -1),
+            aten.cumsum.default(m, 0),
+            aten.cumsum.default(m, 1, dtype=F64) + 1.0,
+            aten.cumsum.default(m.to(torch.int64), -1) * m,
+        ),
+        (Z, M),
+    ),
     "aten.prod.default": (aten.prod.default, (X,)),
     "aten.prod.dim_int": (lambda x: aten.prod.dim_int(x, 1, True), (Z,)),
     "aten.sin.default": (lambda x: aten.sin.default(x * 3), (Z,)),

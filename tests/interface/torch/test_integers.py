@@ -44,6 +44,65 @@ def test_sums_products_and_choices_are_those_of_torch(name: str) -> None:
     check_capture(capture(module, (ids,)), module, (ids,))
 
 
+def roberta(ids: torch.Tensor) -> torch.Tensor:
+    """Return the places of RoBERTa's tokens: counted from 2, padding (1) at 1."""
+    mask = ids.ne(1).int()
+    return (torch.cumsum(mask, dim=1).type_as(mask) * mask).long() + 1
+
+
+COUNTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "places": roberta,
+    "masks": lambda ids: ((ids > 2).cumsum(0), (~(ids > 2)).cumsum(1, dtype=torch.float32) * 0.5),
+    "types": lambda ids: (ids.cumsum(-1), ids.to(torch.uint8).cumsum(0, dtype=torch.float64), ids.int().cumsum(-1)),
+    "one": lambda ids: ids[0, 0].cumsum(0) + 1,
+    "differences": lambda ids: (1 - 2 * (ids > 2).long()).cumsum(1) - ids,
+    "of nothing": lambda ids: (ids[:, :0] > 1).cumsum(1),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_cumulative_sums_of_integers_are_those_of_torch(name: str) -> None:
+    module, ids = Line(COUNTS[name]), torch.tensor([[1, 2, 5], [0, 1, 3]])
+    captured = capture(module, (ids,))
+    check_capture(captured, module, (ids,))
+    is_bounded = name not in ("types", "one", "differences")
+    assert captured.input_spec.small == (frozenset() if is_bounded else frozenset({"ids"}))
+
+
+@pytest.mark.slow
+def test_programs_count_beyond_what_f32_holds_and_check_what_they_sum(rng) -> None:
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places = nn.Embedding(40, 4)
+
+        def forward(self, ids: torch.Tensor) -> Any:
+            return ids.cumsum(1), self.places(roberta(ids)), ids.ne(1).cumsum(0), ids.cumsum(0, dtype=torch.bfloat16)
+
+    module, ids = Counted(), torch.from_numpy(rng.integers(-(2**30), 2**30, (5, 37)))
+    ids[torch.from_numpy(rng.random((5, 37)) < 0.3)] = 1
+    fast = tracea.optimize(module, ids, budget=None, threads=1)
+    with torch.inference_mode():
+        for found, wanted in zip(fast(ids), module(ids), strict=True):
+            assert found.dtype is wanted.dtype
+            torch.testing.assert_close(found, wanted, rtol=2**-6 if wanted.dtype is torch.bfloat16 else 0.0, atol=0.0)
+        assert torch.equal(fast(ids)[0], module(ids)[0])
+        with pytest.raises(InvalidInput, match="forward computes with them"):
+            fast(torch.full_like(ids, 2**30 + 1))
+    assert capture(module, (ids,)).ranges == ()  # 39 is the last place
+    wider = torch.ones(2, 39, dtype=torch.int64)
+    assert [item.rows for item in capture(module, (wider,)).ranges] == [40]
+
+
+def test_counts_that_may_pass_what_f64_holds_are_refused() -> None:
+    with pytest.raises(
+        UnsupportedNode, match=r"cumulative sums of i32.* to i32, .*\(2147483647\).*sum masks or smaller"
+    ):
+        capture(Line(lambda ids: ids.cumsum(0, dtype=torch.int32)), torch.ones(3, dtype=torch.int32))
+    with pytest.raises(UnsupportedNode, match=r"cumulative sums of f32.* to i64"):
+        capture(Line(lambda x: x.cumsum(0, dtype=torch.int64)), torch.ones(3))
+
+
 @pytest.mark.slow
 def test_a_program_computes_them_exactly_and_checks_what_it_is_given() -> None:
     class Rows(nn.Module):

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from tracea.core.graph import Graph, Node
 
-__all__ = ["SMALL_INTEGERS", "Integers", "Range"]
+__all__ = ["LARGEST", "SMALL_INTEGERS", "Integers", "Range"]
 
 SMALL_INTEGERS: Final = 2**30
-_LARGEST: Final = {DType.I64: float(EXACT_INTEGERS), DType.I32: 2.0**31 - 1.0}
+LARGEST: Final = {DType.I64: float(EXACT_INTEGERS), DType.I32: 2.0**31 - 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,10 @@ class Integers:
 
     def are_exact(self, expr: Expr, operands: Sequence[Node], dtype: DType) -> bool:
         """Tell whether a kernel computes what torch does, of inputs that are then held to a limit."""
-        if dtype not in _LARGEST:
+        if dtype not in LARGEST:
             return False
         read: set[str] = set()
-        is_exact = _range(expr, [self._of(operand, read) for operand in operands]).most <= _LARGEST[dtype]
+        is_exact = _range(expr, [self._of(operand, read) for operand in operands]).most <= LARGEST[dtype]
         if is_exact:
             self.read |= read
         return is_exact
@@ -154,7 +154,7 @@ def _range(expr: Expr, operands: Sequence[Range]) -> Range:
         case Select():
             _, if_true, if_false = parts
             return replace(if_true.joined(if_false), most=most)
-        case Cast(dtype=dtype) if dtype in _LARGEST and most <= _LARGEST[dtype]:
+        case Cast(dtype=dtype) if dtype in LARGEST and most <= LARGEST[dtype]:
             return parts[0]
         case _:
             return _ANY

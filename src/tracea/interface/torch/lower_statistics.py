@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
 from tracea.core.op import CumulativeSumOp, Epilogue, ReduceKind, ReduceOp, Statistic, StatisticsOp
 from tracea.core.tensor_type import TensorType, static
 from tracea.flow.channel_groups import add_group_scale, has_narrow_groups
+from tracea.flow.places import EXACT_IN_F32
+from tracea.interface.torch.integers import LARGEST
 from tracea.interface.torch.lower_pointwise import batch_norm
 
 if TYPE_CHECKING:
@@ -160,8 +163,31 @@ def instance_norm(
 
 
 def cumulative_sum(low: Lowering, x: Node, axis: int, *_: Any) -> Node:
-    """Lower the sums up to each element along an axis."""
-    if not (x.type.dtype.is_float and low.dtype.is_float) or not x.type.rank:
-        low.refuse(f"cumulative sums of {x.type} to {low.dtype.value}", "sum floats, or sum before the call")
-    out = TensorType(x.type.shape, low.dtype)
-    return low.graph.add(CumulativeSumOp(x=x.type, axis=axis, out=out), [x], name=low.label(""))
+    """Lower the sums up to each element along an axis; integers to integers where every sum is told to be exact."""
+    if not x.type.rank:
+        return low.cast(x, low.dtype)
+    if not low.dtype.is_float:
+        return _cumulative_count(low, x, axis)
+    terms = x if x.type.dtype.is_float else low.cast(x, low.dtype)  # as torch converts them
+    return _cumulative_sum(low, terms, axis, low.dtype, "")
+
+
+def _cumulative_sum(low: Lowering, x: Node, axis: int, dtype: DType, part: str) -> Node:
+    op = CumulativeSumOp(x=x.type, axis=axis, out=TensorType(x.type.shape, dtype))
+    return low.graph.add(op, [x], name=low.label(part))
+
+
+def _cumulative_count(low: Lowering, x: Node, axis: int) -> Node:
+    """Append sums of whole numbers, in floats that hold each of them: of a mask none is above the axis's extent."""
+    extent = static(x.type.shape[axis])
+    limit = float(min(LARGEST.get(low.dtype, 0.0), LARGEST[DType.I64]))
+    terms = None if x.type.dtype.is_float else low.integers.bounded(x, limit / max(extent, 1))
+    if terms is None:
+        low.refuse(
+            f"cumulative sums of {x.type} to {low.dtype.value}, which may pass what is counted exactly ({limit:.0f})",
+            "sum masks or smaller integers, to int64, or sum before the call",
+        )
+    wide = DType.F32 if terms.most * extent <= EXACT_IN_F32 else DType.F64
+    sums = _cumulative_sum(low, low.cast(x, wide), axis, wide, "sums")
+    low_end, high_end = (int(end) * max(extent, 1) for end in (min(terms.low, 0.0), max(terms.high, 0.0)))
+    return low.integers.state(low.cast(sums, low.dtype), low_end, high_end)

@@ -120,6 +120,11 @@ def _reduction_to_one(x: Type, dtype: torch.dtype | None = None) -> Type:
     return dense((), x.dtype)
 
 
+def _cumulative_sum(x: Type, axis: int, dtype: torch.dtype | None = None) -> Type:
+    need(-x.dim() <= axis < x.dim())
+    return dense(x.shape, dtype or (x.dtype if x.dtype.is_floating_point else _I64))
+
+
 def _place(x: Type, axis: int | None = None, keepdims: bool = False) -> Type:
     need(x.dtype is not torch.bool and x.numel() > 0 and x.dim() > 0)
     need(axis is None or -x.dim() <= axis < x.dim())
@@ -254,6 +259,7 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.amin.default": _reduction,
     "aten.mean.default": _reduction_to_one,
     "aten.sum.default": _reduction_to_one,
+    "aten.cumsum.default": _cumulative_sum,
     "aten.argmax.default": _place,
     "aten.argmin.default": _place,
     "aten.max.dim": _with_place,
