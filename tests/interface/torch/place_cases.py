@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tests.interface.torch.cases import Call, X, Z, aten, mask
+from tests.interface.torch.cases import Call, X, Z, aten, mask, rows
 
 PLACES: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.max.dim": (
@@ -33,6 +33,21 @@ PLACES: dict[str, tuple[Call, tuple[Any, ...]]] = {
             aten.take_along_dim.default(x, flat),
         ),
         (Z, torch.tensor([[[0, 3, 2, 1, 0, 3], [1, 1, 3, 2, 2, 0]]]), torch.tensor([[40, 7], [0, 47]])),
+    ),
+    "aten.scatter.src": (
+        lambda x, at, y: (
+            aten.scatter.src(x, 1, at, y),
+            aten.scatter.src(x.mT, 0, at.mT, y.mT) + 1.0,
+        ),
+        (X, torch.tensor([[0, 5, 2], [1, 1, 3], [4, 4, 4], [3, 0, 3]]), rows(4, 6) + 9.0),
+    ),
+    "aten.scatter.value": (
+        lambda x, at: (aten.scatter.value(x, -1, at, 0.3), aten.scatter.value(x > 0, 1, at, True)),
+        (X, torch.tensor([[0, 5, 2], [1, 1, 3], [4, 4, 4], [3, 0, 3]])),
+    ),
+    "aten.one_hot.default": (
+        lambda at: (aten.one_hot.default(at, 6), aten.one_hot.default(at[None], 9) * 2),
+        (torch.tensor([[0, 5, 2], [1, 1, 3]]),),
     ),
     "aten.index.Tensor": (
         lambda x, at, m, one: (

@@ -175,3 +175,73 @@ def test_results_that_nothing_reads_are_not_computed() -> None:
     assert not captured.constants
     values = capture(Calls(lambda x: x.topk(2)[1]), (x,))
     assert [node.op.name for node in values.graph if node.op.name == "gather_rows"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.int32, torch.bool], ids=str)
+def test_writes_by_place_are_those_of_torch_and_of_equal_places_the_last_counts(rng, dtype: torch.dtype) -> None:
+    for count in (1, 2, 7, 16):
+        sizes = [int(size) for size in rng.integers(1, 9, 3)]
+        axis = int(rng.integers(-3, 3))
+        sizes[axis] = int(rng.integers(count, 40))
+        x, source = with_special(rng, dtype, *sizes), with_special(rng, dtype, *sizes)
+        shape = list(sizes)
+        shape[axis] = count
+        index = torch.from_numpy(rng.permuted(np.broadcast_to(np.arange(sizes[axis]), (*sizes, sizes[axis])), axis=-1))
+        index = index.movedim(-1, axis - 1 if axis < 0 else axis).narrow(axis - 1 if axis < 0 else axis, 0, count)
+        index = index.select(axis if axis < 0 else axis + 1, 0)
+        assert list(index.shape) == shape
+        check(lambda x, at, y, axis=axis: (x.scatter(axis, at, y), x.scatter(axis, at, 1)), x, index, source)
+    x, index = torch.zeros(2, 5), torch.tensor([[3, 3, 0], [4, 4, 4]])
+    found = compiled(Calls(lambda x, at, y: x.scatter(1, at, y)), (x, index, torch.ones(2, 3)))(
+        x, index, torch.arange(1.0, 7.0).reshape(2, 3)
+    )
+    assert found.tolist() == [[3.0, 0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 0.0, 6.0]]
+    with pytest.raises(InvalidIndex, match="got 5, expected 0 to 4, of 5"):
+        compiled(Calls(lambda x, at: x.scatter(1, at, 2.0)), (x, index))(x, index + 1)
+
+
+@pytest.mark.slow
+def test_a_gate_of_experts_is_written_where_the_largest_are(rng) -> None:
+    class Gate(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            probabilities = x.softmax(-1)
+            weights, experts = probabilities.topk(2, -1)
+            weights = weights / weights.sum(-1, keepdim=True)
+            mask = nn.functional.one_hot(experts, x.shape[-1])
+            return torch.zeros_like(x).scatter(-1, experts, weights), mask, mask.to(x.dtype) * x[..., None, :]
+
+    x = torch.from_numpy(rng.permutation(35 * 7).reshape(5, 7, 7)).float() * 0.1
+    assert capture(Gate(), (x,)).ranges == ()
+    for one, other in zip(Gate()(x), compiled(Gate(), (x,))(x), strict=True):
+        assert one.dtype is other.dtype
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_one_hot_of_a_number_of_classes_checks_its_places() -> None:
+    fast = compiled(Calls(lambda at: nn.functional.one_hot(at, 4)), (torch.tensor([0, 3]),))
+    assert fast(torch.tensor([2, 1])).tolist() == [[0, 0, 1, 0], [0, 1, 0, 0]]
+    for wrong in (-1, 4):
+        with pytest.raises(InvalidIndex, match=f"got {wrong}, expected 0 to 3, of 4"):
+            fast(torch.tensor([0, wrong]))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            lambda x, at: x.scatter(1, at.repeat(1, 9), 1.0),
+            r"a write at 18 places of each line of 6 .* up to 16 of so few",
+        ),
+        (
+            lambda x, at: x.repeat(1, 200).scatter(1, at, 1.0),
+            r"a write at 2 places of each line of 1200 .* at most 2048",
+        ),
+        (lambda x, at: x.scatter(1, at[:2], 1.0), r"a write at places i64\[2×2\] in a part of .*index\.expand"),
+        (lambda x, at: x.scatter(1, at, 1.0, reduce="add"), "no op expresses it"),
+    ],
+    ids=["many", "wide", "part", "sum"],
+)
+def test_writes_by_place_that_are_refused_say_what_to_do(line: Callable[..., Any], said: str) -> None:
+    with pytest.raises(UnsupportedNode, match=said):
+        capture(Calls(line), (torch.ones(3, 6), torch.tensor([[0, 1]] * 3)))

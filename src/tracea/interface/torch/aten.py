@@ -247,6 +247,9 @@ _WRITES: Final[dict[str, Callable[..., Any]]] = {
     "aten.select_scatter.default": writes.select_scatter,
     "aten.index_copy.default": writes.index_copy,
     "aten.index_put.default": writes.index_put,
+    "aten.scatter.src": writes.scatter,
+    "aten.scatter.value": writes.scatter,
+    "aten.one_hot.default": writes.one_hot,
 }
 
 _COMPARISONS: Final[dict[str, Callable[..., Any]]] = {

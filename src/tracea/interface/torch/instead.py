@@ -12,7 +12,6 @@ _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lis
 _BILINEAR: Final = '`mode="bilinear", antialias=False`, by whole factors, is supported'
 _INSTEAD: Final = {
     "embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
-    "one_hot": "an index into rows (nn.Embedding), or encode before the call and pass the result",
     "upsample_bicubic2d": f"{_OUTSIDE}; {_BILINEAR}",
     "_upsample_bicubic2d_aa": f"{_OUTSIDE}; {_BILINEAR}",
     "_upsample_bilinear2d_aa": f"{_OUTSIDE}; {_BILINEAR}",

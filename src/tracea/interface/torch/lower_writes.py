@@ -8,21 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Input, maximum, select
+from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input, maximum, select
 from tracea.core.graph import Node
 from tracea.core.op import JoinOp, ReduceKind, ReduceOp
-from tracea.core.tensor_type import static
+from tracea.core.tensor_type import Dim, static
+from tracea.flow.places import EXACT_IN_F32
 from tracea.interface.torch.lower_indexed import gathered, progression
+from tracea.interface.torch.operand_types import rounded
 
 if TYPE_CHECKING:
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["Hole", "copy", "index_copy", "index_put", "select_scatter", "slice_scatter"]
+__all__ = [
+    "MOST_COMPARED",
+    "MOST_SCATTERED",
+    "Hole",
+    "copy",
+    "index_copy",
+    "index_put",
+    "one_hot",
+    "scatter",
+    "select_scatter",
+    "slice_scatter",
+]
+
+MOST_SCATTERED: Final = 16  # places of a line: each element of it is compared with each
+MOST_COMPARED: Final = 2048  # elements with places, beyond which torch's writes one by one are faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,70 @@ def index_put(
     count = index.type.elements
     spread = low.expand(low.cast(values, x.type.dtype), (*before, *index.type.shape, *after))
     return _written_at(low, x, axis, low.reshape(index, (count,)), low.reshape(spread, (*before, count, *after)))
+
+
+def scatter(low: Lowering, x: Node, axis: int, index: Node, source: Node | float) -> Node:
+    """Lower x with ``x[i, index[i, j]] = source[i, j]``, along any axis; of equal places the last one counts.
+
+    Each element of the axis is compared with each place of its line: for few places, as of the experts of a token.
+    """
+    if x.type.rank == 0 or index.type.rank == 0:
+        low.refuse("a write by index to one number", "give it an axis: x.reshape(1)")
+    axis %= x.type.rank
+    extent, count = x.type.shape[axis], index.type.shape[axis]
+    if not (isinstance(extent, int) and isinstance(count, int)):
+        low.refuse("a write at places of a symbolic axis", "make that axis static: dynamic=None")
+    if 0 in (*x.type.shape, *index.type.shape):
+        return x
+    if _without(index.type.shape, axis) != _without(x.type.shape, axis):
+        low.refuse(
+            f"a write at places {index.type} in a part of {x.type}",
+            "give a line of places for each line of the tensor: index.expand, or slice the tensor first",
+        )
+    if count > MOST_SCATTERED or (count > 1 and count * extent > MOST_COMPARED):
+        low.refuse(
+            f"a write at {count} places of each line of {extent} elements",
+            f"write at one place, or at up to {MOST_SCATTERED} of so few elements that their product is at most "
+            f"{MOST_COMPARED}; where all lines have the same places, x.index_copy(axis, places, values)",
+        )
+    low.check_indices(index, extent)
+    numbers = _numbers(low, extent)
+    places = low.cast(index, numbers.type.dtype)
+    operands: list[Node | float] = [x, _upright(low, numbers, x, axis)]
+    value: Expr = Input(0)
+    for at in range(count):
+        is_there = Binary(BinaryFunction.EQ, Input(1), Input(len(operands)))
+        operands.append(low.slice(places, axis, at, 1))
+        value = select(is_there, Input(len(operands)), value)
+        operands.append(_one_of(low, source, index, axis, at))
+    return low.pointwise(value, *operands, exact=True)
+
+
+def _one_of(low: Lowering, source: Node | float, index: Node, axis: int, at: int) -> Node | float:
+    """Return what is written at the places of one number along the axis; a source may reach beyond the index."""
+    if not isinstance(source, Node):
+        return rounded(source, low.dtype)
+    part = source
+    for each, extent in enumerate(index.type.shape):
+        part = low.slice(part, each, at if each == axis else 0, 1 if each == axis else extent)
+    return part
+
+
+def _without(shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def one_hot(low: Lowering, places: Node, classes: int) -> Node:
+    """Lower a row for each place that is 1 there, and 0 elsewhere."""
+    low.check_indices(places, classes)
+    numbers = _numbers(low, classes)
+    column = low.reshape(low.cast(places, numbers.type.dtype), (*places.type.shape, 1))
+    return low.pointwise(Binary(BinaryFunction.EQ, Input(0), Input(1)), column, numbers, exact=True)
+
+
+def _numbers(low: Lowering, count: int) -> Node:
+    """Return 0, 1, ... in the type of fewest bytes that tells them apart: places are compared in it."""
+    return low.counted(count, torch.float32 if count <= EXACT_IN_F32 else torch.float64)
 
 
 def _by_mask(low: Lowering, x: Node, axis: int, mask: Node, values: Node) -> Node:

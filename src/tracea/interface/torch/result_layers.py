@@ -155,6 +155,17 @@ def _gathered(x: Type, axis: int, index: Type, *_: Any) -> Type:
     return dense(index.shape, x.dtype)
 
 
+def _scattered(x: Type, axis: int, index: Type, source: Type | float) -> Type:
+    need(index.dtype is _I64 and x.dim() == index.dim() > 0 and -x.dim() <= axis < x.dim())
+    shape = [*x.shape]
+    shape[axis] = index.shape[axis]
+    need([*index.shape] == shape)
+    if isinstance(source, torch.Tensor):
+        need(source.dtype is x.dtype and source.dim() == index.dim())
+        need(all(some <= size for some, size in zip(index.shape, source.shape, strict=True)))
+    return dense(x.shape, x.dtype)
+
+
 def _embedding(weight: Type, indices: Type, *_: Any) -> Type:
     need(weight.dim() == 2 and weight.dtype.is_floating_point and indices.dtype in (torch.int64, torch.int32))
     return dense((*indices.shape, weight.shape[1]), weight.dtype)
@@ -266,6 +277,8 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.min.dim": _with_place,
     "aten.topk.default": _largest,
     "aten.gather.default": _gathered,
+    "aten.scatter.src": _scattered,
+    "aten.scatter.value": _scattered,
     "aten.embedding.default": _embedding,
     "aten.conv2d.default": _convolution(2),
     "aten.conv1d.default": _convolution(1),
