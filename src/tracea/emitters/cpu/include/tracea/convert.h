@@ -102,10 +102,15 @@ TRACEA_INLINE VecD round_float(VecD v, Half) {
     return load<VecD>(lanes);
 }
 
+#if defined(TRACEA_ISA_AVX2)
+TRACEA_INLINE VecD truncate(VecD v) { return {_mm256_round_pd(v.reg, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}; }
+TRACEA_INLINE VecF truncate(VecF v) { return {_mm256_round_ps(v.reg, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}; }
+#else
 template <class V>
 TRACEA_INLINE V truncate(V v) {
     return select(less(v, zero<V>()), neg(floor(neg(v))), floor(v));
 }
+#endif
 template <class V, class Storage>
 TRACEA_INLINE V round_integer(V v, Storage) {
     using T = typename V::element;
@@ -183,6 +188,41 @@ TRACEA_INTEGER_STORAGE(int8_t)
 TRACEA_INTEGER_STORAGE(uint8_t)
 TRACEA_INTEGER_STORAGE(bool)
 #undef TRACEA_INTEGER_STORAGE
+
+#if defined(TRACEA_ISA_AVX2)
+// AVX2 has no conversion of 64-bit integers. Their halves are mantissas of doubles of a fixed exponent each, whose sum is rounded once: the upper half
+// counts from 2^84, with 2^63 added for its sign, the lower one from 2^52.
+template <>
+TRACEA_INLINE VecD load<VecD>(const int64_t* p) {
+    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i low = _mm256_blend_epi32(_mm256_set1_epi64x(0x4330000000000000), x, 0x55);
+    const __m256i high = _mm256_xor_si256(_mm256_srli_epi64(x, 32), _mm256_set1_epi64x(0x4530000080000000));
+    const __m256d offset = _mm256_castsi256_pd(_mm256_set1_epi64x(0x4530000080100000));  // 2^84 + 2^63 + 2^52
+    return {_mm256_add_pd(_mm256_sub_pd(_mm256_castsi256_pd(high), offset), _mm256_castsi256_pd(low))};
+}
+
+template <>
+TRACEA_INLINE VecD load_partial<VecD>(const int64_t* p, int64_t n) {
+    return n >= VecD::lanes ? load<VecD>(p) : load_strided<VecD>(p, 1, n);
+}
+
+// Whole numbers up to 2^51 are the difference between the bits of 1.5 * 2^52 and of their sum with it.
+TRACEA_INLINE void store_strided(int64_t* p, int64_t stride, VecD v, int64_t n) {
+    const __m256d magic = _mm256_set1_pd(0x1.8p52);
+    const __m256d beyond = _mm256_cmp_pd(abs(v).reg, _mm256_set1_pd(0x1p51), _CMP_NLE_UQ);
+    if (TRACEA_LIKELY(stride == 1 && n >= VecD::lanes && _mm256_movemask_pd(beyond) == 0)) {
+        const __m256i bits = _mm256_castpd_si256(_mm256_add_pd(v.reg, magic));
+        const __m256i whole = _mm256_sub_epi64(bits, _mm256_castpd_si256(magic));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), whole);
+        return;
+    }
+    double lanes[VecD::lanes];
+    store(lanes, v);
+    for (int i = 0; i < VecD::lanes && i < n; ++i) p[i * stride] = detail::to_integer<int64_t>(lanes[i]);
+}
+TRACEA_INLINE void store_partial(int64_t* p, VecD v, int64_t n) { store_strided(p, 1, v, n); }
+TRACEA_INLINE void store(int64_t* p, VecD v) { store_strided(p, 1, v, VecD::lanes); }
+#endif
 
 // ---- float storage in the other arithmetic ------------------------------------------------------------------------------------------------------
 namespace detail {
