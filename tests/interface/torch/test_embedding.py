@@ -9,6 +9,7 @@ from torch import nn
 import tracea
 from tracea.errors import InvalidIndex, UnsupportedNode
 from tracea.interface.torch.capture import capture
+from tracea.interface.torch.types import are_below
 
 
 class Tokens(nn.Module):
@@ -104,3 +105,19 @@ def test_a_dynamic_axis_of_indices_is_refused_with_its_line() -> None:
     with pytest.raises(UnsupportedNode, match=r"rows of .*make the axes of both static") as caught:
         capture(nn.Embedding(9, 4), (ids,), dynamic=({0: torch.export.Dim("batch")},))
     assert "aten.embedding" in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8], ids=str)
+def test_indices_are_told_from_numbers_of_no_row_in_every_type_and_order(dtype: torch.dtype) -> None:
+    x = torch.tensor([[0, 5, 3], [2, 1, 4]], dtype=dtype)
+    for order in (x, x.t(), x[:, ::2], x[0, 1], x[:1].expand(3, 3)):
+        assert are_below(order, int(order.max()) + 1)
+        assert not are_below(order, int(order.max()))
+    last = torch.iinfo(dtype).max
+    x[1, 1] = last
+    assert are_below(x, last + 1)
+    if dtype is not torch.uint8:
+        for negative in (-1, -last, -last - 1):
+            x[1, 1] = negative
+            assert not are_below(x, 2**63)  # a table of more rows than the type has numbers
+            assert not are_below(x.t(), 2**40)

@@ -14,7 +14,7 @@ from tracea.core.expr import Expr, Input
 from tracea.core.graph import Node
 from tracea.core.op import GatherRowsOp, PointwiseOp, ReduceKind, ReduceOp, SourceOp, ViewKind, ViewOp
 from tracea.core.tensor_type import TensorType
-from tracea.interface.torch.types import extremes
+from tracea.interface.torch.types import are_below, extremes
 from tracea.runtime.index_range import Named, unknown_index
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def check_rows(tensor: torch.Tensor, rows: int, field: str) -> None:
     Raises:
         InvalidIndex: one names none; the error says it, and the number of rows.
     """
-    if tensor.numel():
+    if tensor.numel() and not are_below(tensor, rows):
         _check_extremes(*extremes(tensor), rows, field)
 
 

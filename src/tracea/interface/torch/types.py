@@ -21,6 +21,7 @@ from tracea.runtime.tracing import refuse_traced
 
 __all__ = [
     "Dims",
+    "are_below",
     "check_exact",
     "check_small",
     "check_tensor",
@@ -113,6 +114,16 @@ def extremes(tensor: torch.Tensor) -> tuple[int, int]:
     values = _flat(tensor) if tensor.is_contiguous() else view(tensor).numpy()
     # The functions' own reductions: np.min and np.max take as long again before they are there.
     return int(np.minimum.reduce(values, axis=None)), int(np.maximum.reduce(values, axis=None))
+
+
+def are_below(tensor: torch.Tensor, count: int) -> bool:
+    """Tell whether integers, at least one, are from 0 to below ``count``, in one walk.
+
+    As unsigned numbers negative ones are those from half of all on.
+    """
+    values = _flat(tensor) if tensor.is_contiguous() else view(tensor).numpy()
+    largest = int(np.maximum.reduce(values.view(f"u{values.itemsize}"), axis=None))
+    return largest < count and (tensor.dtype is torch.uint8 or largest >> (8 * values.itemsize - 1) == 0)
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
