@@ -83,6 +83,8 @@ def index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
             )
     if len(given) == 1:
         return _selected(low, x, *given[0])
+    if low.is_part:  # such as a resize, of which each tap would be read by itself: slower than torch's kernel
+        low.refuse("elements named along several axes", "leave the line out")
     if not all(node.type.is_static for node in (x, *(places for _, places in given))):
         low.refuse(f"rows of {x.type} named along several axes", "make the axes of all tensors static: dynamic=None")
     return _selected(low, *_as_of_one_axis(low, x, given))

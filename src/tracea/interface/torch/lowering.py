@@ -43,7 +43,7 @@ class Lowering:
     """Appends the ops of one captured node after another to a graph.
 
     ``shape`` and ``dtype`` are the current node's result, of several results the first, as torch inferred them, and
-    ``asked`` which of several are read.
+    ``asked`` which of several are read; ``is_part`` says that torch made the node of an operator that was written.
     ``tensors`` are the graph's constants, by node id, to which ``new_constant`` adds one.
     """
 
@@ -61,6 +61,7 @@ class Lowering:
         self.shape: tuple[Dim, ...] = ()
         self.dtype = DType.F32
         self.asked: frozenset[int] = frozenset()
+        self.is_part = False
         self.indexed: list[Indexed] = []  # what the module reads rows by
         self.holes: dict[str, Hole] = {}  # of values that are others but for a part, by node id
         self._scalars = scalars  # values of constants of one element, by node id
@@ -68,9 +69,7 @@ class Lowering:
         self._counted: dict[tuple[int, torch.dtype], Node] = {}
         self._matrix_of: dict[str, Node] = {}  # a reshaped matrix or its source, by the id of the tensor of more axes
 
-    def begin(
-        self, name: str, shape: tuple[Dim, ...], dtype: DType, asked: frozenset[int] = frozenset()
-    ) -> None:
+    def begin(self, name: str, shape: tuple[Dim, ...], dtype: DType, asked: frozenset[int] = frozenset()) -> None:
         """State the captured node that is lowered next."""
         self.name, self.shape, self.dtype, self.asked = name, shape, dtype, asked
 

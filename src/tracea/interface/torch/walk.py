@@ -229,6 +229,7 @@ class Walk:
             raise Refusal("an operator that raised while torch followed it", "take the try: of it out of forward")
         shape, dtype = self.dims.shape(results[0].shape), dtype_of(results[0].dtype, node.name)
         self.low.begin(node.name, shape, dtype, items_read(node))
+        self.low.is_part = self.written.get(node.name, name) != name
         value = lowering(
             self.low, *[self._argument(item) for item in arguments_in_order(node.target, node.args, node.kwargs)]
         )
