@@ -333,6 +333,26 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda x, w: aten.conv3d.padding(x, w, None, [1, 1, 1], "same", [1, 1, 1], 1).relu(),
         (rows(1, 4, 4, 5, 5), rows(6, 4, 3, 1, 3)),
     ),
+    "aten.max_pool3d.default": (
+        lambda x: aten.max_pool3d.default(x, [3, 2, 3], [2], [1, 0, 1], [1, 1, 1]),
+        (rows(2, 4, 5, 7, 18),),
+    ),
+    "aten.max_pool3d_with_indices.default": (
+        lambda x: aten.max_pool3d_with_indices.default(x, [3, 2, 2], [2], [1, 0, 1], [1, 1, 1], True)[0],
+        (rows(2, 4, 5, 7, 6),),
+    ),
+    "aten.avg_pool3d.default": (
+        lambda x: aten.avg_pool3d.default(x, [3, 2, 3], [2], [1, 1, 0], False, False) + 1.0,
+        (rows(2, 3, 5, 6, 17),),
+    ),
+    "aten.adaptive_avg_pool3d.default": (
+        lambda x: aten.adaptive_avg_pool3d.default(x, [2, 3, 1]),
+        (rows(2, 4, 5, 6, 8),),
+    ),
+    "aten.adaptive_max_pool3d.default": (
+        lambda x: aten.adaptive_max_pool3d.default(x, [2, 6, 5])[0],
+        (rows(2, 4, 5, 6, 17),),
+    ),
     "aten.conv_transpose2d.input": (
         lambda x, w, b: aten.conv_transpose2d.input(x, w, b, [2, 3], [1, 0], [1, 0], 2, [1, 2]),
         (rows(2, 4, 5, 4), rows(4, 3, 3, 2), rows(6)),

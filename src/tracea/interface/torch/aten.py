@@ -19,6 +19,7 @@ from tracea.interface.torch import lower_resizing as resizing
 from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
+from tracea.interface.torch import lower_volume_pools as volume_pools
 from tracea.interface.torch import lower_volumes as volumes
 from tracea.interface.torch import lower_writes as writes
 from tracea.interface.torch.lower_images import batched
@@ -98,6 +99,11 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten.adaptive_avg_pool1d.default": batched(pools.adaptive_pool(PoolKind.AVERAGE), 3),
     "aten.adaptive_max_pool2d.default": pools.value_alone(batched(pools.adaptive_pool(PoolKind.MAX), 4)),
     "aten.adaptive_max_pool1d.default": pools.value_alone(batched(pools.adaptive_pool(PoolKind.MAX), 3)),
+    "aten.max_pool3d.default": batched(volume_pools.max_pool3d, 5),
+    "aten.max_pool3d_with_indices.default": pools.value_alone(batched(volume_pools.max_pool3d, 5)),
+    "aten.avg_pool3d.default": batched(volume_pools.avg_pool3d, 5),
+    "aten.adaptive_avg_pool3d.default": batched(volume_pools.adaptive_pool3d(PoolKind.AVERAGE), 5),
+    "aten.adaptive_max_pool3d.default": pools.value_alone(batched(volume_pools.adaptive_pool3d(PoolKind.MAX), 5)),
     "aten.upsample_nearest2d.vec": resizing.upsample_nearest,
     "aten.upsample_nearest1d.vec": resizing.upsample_nearest,
     "aten.upsample_bilinear2d.vec": resizing.upsample_linear,

@@ -21,6 +21,8 @@ __all__ = [
     "concatenate",
     "max_pool1d",
     "max_pool2d",
+    "refuse_divisor",
+    "refuse_gaps",
     "stack",
     "value_alone",
 ]
@@ -36,7 +38,7 @@ def max_pool2d(
     ceil_mode: bool = False,
 ) -> Node:
     """Lower the largest of each window."""
-    _refuse_gaps(low, dilation)
+    refuse_gaps(low, dilation)
     return _pool(low, x, PoolKind.MAX, kernel, stride, padding, ceil=ceil_mode)
 
 
@@ -51,8 +53,7 @@ def avg_pool2d(
     divisor_override: int | None = None,
 ) -> Node:
     """Lower the mean of each window."""
-    if divisor_override is not None:
-        low.refuse("a divisor of its own", "multiply the mean instead")
+    refuse_divisor(low, divisor_override)
     return _pool(low, x, PoolKind.AVERAGE, kernel, stride, padding, ceil=ceil_mode, count_padding=count_include_pad)
 
 
@@ -66,7 +67,7 @@ def max_pool1d(
     ceil_mode: bool = False,
 ) -> Node:
     """Lower the largest of each window of a sequence."""
-    _refuse_gaps(low, dilation)
+    refuse_gaps(low, dilation)
     return _pool_sequence(low, x, PoolKind.MAX, kernel, stride, padding, ceil=ceil_mode)
 
 
@@ -84,7 +85,14 @@ def avg_pool1d(
     return _pool_sequence(low, x, PoolKind.AVERAGE, kernel, stride, padding, **more)
 
 
-def _refuse_gaps(low: Lowering, dilation: Sequence[int]) -> None:
+def refuse_divisor(low: Lowering, divisor: int | None) -> None:
+    """Refuse a mean that is a quotient by something else than the elements of a window."""
+    if divisor is not None:
+        low.refuse("a divisor of its own", "multiply the mean instead")
+
+
+def refuse_gaps(low: Lowering, dilation: Sequence[int]) -> None:
+    """Refuse windows of elements that are no neighbours."""
     if set(dilation) - {1}:
         low.refuse(f"a window with gaps, dilation {list(dilation)}", "pool neighbours only")
 

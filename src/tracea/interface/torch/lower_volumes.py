@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["conv3d", "conv3d_padded"]
+__all__ = ["check_volume", "conv3d", "conv3d_padded", "triple"]
 
 
 def conv3d(
@@ -35,8 +35,7 @@ def conv3d(
     groups: int = 1,
 ) -> Node:
     """Lower a convolution of volumes; torch gives one number or three for planes, rows and columns."""
-    if x.type.rank != 5 or not x.type.is_static or not x.type.dtype.is_float:
-        low.refuse(f"a volume of {x.type}", "give floats (n, c, d, h, w), all extents known: dynamic=None")
+    check_volume(low, x)
     if 0 in x.type.static_shape or 0 in weight.type.static_shape:
         low.refuse(f"a convolution of nothing, {x.type} by {weight.type}", "leave it out")
     volumes, depth, taps = x.type.static_shape[0], x.type.static_shape[2], weight.type.static_shape[2]
@@ -81,6 +80,18 @@ def conv3d_padded(
 ) -> Node:
     """Lower a convolution of volumes whose padding is a word."""
     return conv3d(low, x, weight, bias, stride, padding_of(low, weight, padding, dilation), dilation, groups)
+
+
+def check_volume(low: Lowering, x: Node) -> None:
+    """Refuse what is no batch of volumes of floats of known extents."""
+    if x.type.rank != 5 or not x.type.is_static or not x.type.dtype.is_float:
+        low.refuse(f"a volume of {x.type}", "give floats (n, c, d, h, w), all extents known: dynamic=None")
+
+
+def triple(values: Sequence[int]) -> tuple[int, int, int]:
+    """Return one number, or three, as (planes, rows, columns)."""
+    planes, rows, columns = (int(each) for each in (tuple(values) * 3)[:3])
+    return planes, rows, columns
 
 
 class _Sums:

@@ -67,10 +67,10 @@ def preserved(dtype: torch.dtype, *operands: Type) -> Type:
     """Return the type of what is computed element by element: in the operands' strides, or at least their order."""
     shape = broadcast(*[operand.shape for operand in operands])
     first = operands[0]
-    if all((tuple(each.shape), each.stride()) == (shape, first.stride()) for each in operands) and _is_dense(first):
-        return torch.empty_strided(first.shape, first.stride(), dtype=dtype, device="meta")
     if all(each.is_contiguous() for each in operands):
         return dense(shape, dtype)
+    if all((tuple(each.shape), each.stride()) == (shape, first.stride()) for each in operands) and _is_dense(first):
+        return torch.empty_strided(first.shape, first.stride(), dtype=dtype, device="meta")
     types = [TensorType(tuple(each.shape), DType.F32, StridedLayout(each.stride())) for each in operands]
     strides = kept_layout(types, DType.F32, ArrayKind.TORCH).strides  # whatever the element type
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")

@@ -206,29 +206,43 @@ def _convolution(axes: int) -> Rule:
     return convolution
 
 
-def _pool(x: Type, kernel: Sequence[int], stride: Sequence[int], padding: Any, dilation: Any, *, ceil: bool) -> Type:
-    need(x.dim() in (3, 4) and x.is_contiguous() and x.numel() > 0 and not ceil and len(kernel) in (1, 2))
-    sizes = [int(size) for size in kernel] * (2 if len(kernel) == 1 else 1)
-    around = [int(pad) for pad in padding] * (2 if len(padding) == 1 else 1)
-    need(all(2 * pad <= size for pad, size in zip(around, sizes, strict=True)))
-    return dense((*x.shape[:-2], *_extents(x, sizes, stride or sizes, around, dilation)), need_floats(x))
-
-
-def _max_pool2d(x: Type, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Type:
-    return _pool(x, kernel, stride, padding, dilation, ceil=ceil)
-
-
-def _avg_pool2d(
-    x: Type, kernel: Any, stride: Any, padding: Any, ceil: bool, count_padding: bool, divisor: int | None
+def _pool(
+    axes: int, x: Type, kernel: Sequence[int], stride: Sequence[int], padding: Any, dilation: Any, *, ceil: bool
 ) -> Type:
-    del count_padding
-    need(divisor is None)
-    return _pool(x, kernel, stride, padding, (1, 1), ceil=ceil)
+    need(x.dim() in (axes + 1, axes + 2) and x.is_contiguous() and x.numel() > 0 and not ceil)
+    need(len(kernel) in (1, axes))
+    sizes, around = (
+        [int(each) for each in numbers] * (axes if len(numbers) == 1 else 1) for numbers in (kernel, padding)
+    )
+    need(all(2 * pad <= size for pad, size in zip(around, sizes, strict=True)))
+    return dense((*x.shape[:-axes], *_extents(x, sizes, stride or sizes, around, dilation)), need_floats(x))
 
 
-def _adaptive_pool2d(x: Type, size: Sequence[int]) -> Type:
-    need(x.dim() in (3, 4) and x.is_contiguous() and x.numel() > 0 and len(size) == 2 and min(size) > 0)
-    return dense((*x.shape[:-2], *size), need_floats(x))
+def _max_pool(axes: int) -> Rule:
+    def pool(x: Type, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Type:
+        return _pool(axes, x, kernel, stride, padding, dilation, ceil=ceil)
+
+    return pool
+
+
+def _avg_pool(axes: int) -> Rule:
+    def pool(
+        x: Type, kernel: Any, stride: Any, padding: Any, ceil: bool, count_padding: bool, divisor: int | None
+    ) -> Type:
+        del count_padding
+        need(divisor is None)
+        return _pool(axes, x, kernel, stride, padding, (1,) * axes, ceil=ceil)
+
+    return pool
+
+
+def _adaptive_pool(axes: int) -> Rule:
+    def pool(x: Type, size: Sequence[int]) -> Type:
+        need(x.dim() in (axes + 1, axes + 2) and x.is_contiguous() and x.numel() > 0)
+        need(len(size) == axes and min(size) > 0)
+        return dense((*x.shape[:-axes], *size), need_floats(x))
+
+    return pool
 
 
 def _concatenated(parts: Sequence[Type], axis: int = 0) -> Type:
@@ -282,9 +296,12 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.embedding.default": _embedding,
     "aten.conv2d.default": _convolution(2),
     "aten.conv1d.default": _convolution(1),
-    "aten.max_pool2d.default": _max_pool2d,
-    "aten.avg_pool2d.default": _avg_pool2d,
-    "aten.adaptive_avg_pool2d.default": _adaptive_pool2d,
+    "aten.max_pool2d.default": _max_pool(2),
+    "aten.max_pool3d.default": _max_pool(3),
+    "aten.avg_pool2d.default": _avg_pool(2),
+    "aten.avg_pool3d.default": _avg_pool(3),
+    "aten.adaptive_avg_pool2d.default": _adaptive_pool(2),
+    "aten.adaptive_avg_pool3d.default": _adaptive_pool(3),
     "aten.cat.default": _concatenated,
     "aten.concat.default": _concatenated,
     "aten.stack.default": _stacked,
