@@ -29,6 +29,7 @@ from tracea.core.op import (
     StatisticsOp,
     ViewKind,
     ViewOp,
+    WeightedRowsOp,
     from_dict,
 )
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
@@ -58,6 +59,7 @@ OPS: list[Op] = [
     ),
     CumulativeSumOp(x=t(4, 8), axis=-2),
     GatherRowsOp(table=t(4, 8), indices=t(5, dtype=DType.I64)),
+    WeightedRowsOp(table=t(2, 4, 8), indices=t(5, 3, dtype=DType.I64), weights=t(5, 3)),
     LargestOp(x=t(4, 8), k=3, smallest=True),
     PointwiseOp(expr=activation("mish"), inputs=(t(2, 3),), out_dtype=DType.F16),
     ViewOp(kind=ViewKind.SLICE, x=t(4, 6), starts=(1, 5), shape=(2, 6), steps=(2, -1)),

@@ -39,6 +39,7 @@ from tracea.core.op import (
     Statistic,
     StatisticsOp,
     SumRowsOp,
+    WeightedRowsOp,
 )
 from tracea.core.tensor_type import TensorType
 from tracea.gates import Run
@@ -85,6 +86,7 @@ POOL = Pool2dOp(kind=PoolKind.MAX, x=f32(2, 8, 9, 8), kernel=(3, 3), stride=(2, 
 GRID = AdaptivePool2dOp(kind=PoolKind.MAX, x=f32(2, 8, 9, 8), size=(4, 3))
 COPY = PointwiseOp(expr=Input(0), inputs=(f32(32, 100),), out_dtype=DType.F32)
 SUM_ROWS = SumRowsOp(x=f32(200, 16), indices=TensorType((200,), DType.I64), rows=60, skipped=7)
+WEIGHTED = WeightedRowsOp(table=f32(2, 100, 16), indices=TensorType((70, 3), DType.I64), weights=f32(70, 3))
 GATHER = GatherRowsOp(table=f32(1000, 16), indices=TensorType((200,), DType.I64))
 
 Kernel = Callable[[Sequence[Array]], Any]
@@ -165,6 +167,15 @@ def summed(x: Array, places: Array, skipped: int | None = 7, begin: Array | None
     out = np.zeros((SUM_ROWS.rows, x.shape[1]), F) if begin is None else begin
     known = (places >= 0) & (places < SUM_ROWS.rows) & (places != skipped)
     np.add.at(out, places[known], x[known])
+    return out
+
+
+def weighted(table: Array, places: Array, weights: Array, last: int = 100) -> Array:
+    out = np.zeros((len(table), len(places), table.shape[2]), F)
+    for taken, factors in zip(places.T, weights.T, strict=True):
+        missing = (taken < 0) | (taken >= last)
+        found = table[:, np.where(missing, 0, taken)]
+        out += factors[:, None] * np.where(missing[:, None], F(np.nan), found)
     return out
 
 
@@ -331,6 +342,18 @@ PLANTED: dict[str, Planted] = {
         SUM_ROWS, "correct on normal", lambda i: summed(i[0], np.where(i[1] == -1, 59, i[1]))
     ),
     "sums_of_rows_clamped": plant(SUM_ROWS, "correct on extreme", lambda i: finite_within(summed(*i), 1e6)),
+    "last_weight_is_dropped": plant(WEIGHTED, "correct on normal", lambda i: weighted(i[0], i[1][:, :2], i[2][:, :2])),
+    "weights_are_one": plant(WEIGHTED, "correct on normal", lambda i: weighted(i[0], i[1], np.ones_like(i[2]))),
+    "weights_of_another_sum": plant(WEIGHTED, "correct on normal", lambda i: weighted(i[0], i[1], i[2][::-1])),
+    "first_table_for_all": plant(WEIGHTED, "correct on normal", lambda i: weighted(i[0][:1].repeat(2, 0), *i[1:])),
+    "weighted_row_numbers_of_32_bits": plant(
+        WEIGHTED, "correct on normal", lambda i: weighted(i[0], i[1].astype(np.int32).astype(np.int64), i[2])
+    ),
+    "weighted_row_numbers_clamped": plant(
+        WEIGHTED, "correct on normal", lambda i: weighted(i[0], np.clip(i[1], 0, 99), i[2])
+    ),
+    "last_weighted_row_is_missing": plant(WEIGHTED, "correct on normal", lambda i: weighted(*i, last=99)),
+    "weighted_sums_clamped": plant(WEIGHTED, "correct on extreme", lambda i: finite_within(weighted(*i), 1e6)),
     # One operand alone, one alignment alone.
     "second_kept_while_first_is_the_same": Planted(
         op=SQUARE, check="follows each operand", make=second_kept_while_first_is_the_same
@@ -365,6 +388,7 @@ RIGHT: dict[str, tuple[Op, Kernel]] = {
     "grid": (GRID, by_reference(GRID)),
     "copy": (COPY, lambda i: i[0]),
     "sums of rows": (SUM_ROWS, lambda i: summed(*i)),
+    "weighted rows": (WEIGHTED, lambda i: weighted(*i)),
     "rows of a table": (GATHER, lambda i: gathered(i[0], i[1], 1000)),
 }
 

@@ -17,6 +17,7 @@ from tracea.core.op import (
     Statistic,
     StatisticsOp,
     SumRowsOp,
+    WeightedRowsOp,
 )
 from tracea.core.tensor_type import StridedLayout, TensorType
 
@@ -199,6 +200,7 @@ def indexed_cases() -> tuple[Case, ...]:
         Case.of("rows_of_a_table", "rows.gather", GatherRowsOp(table=tensor(120, 13), indices=places), block=7),
         Case.of("rows_of_a_table_bf16", "rows.gather", narrow),
         *row_sum_cases(),
+        *weighted_row_cases(),
         Case.of("largest", "rows.largest", LargestOp(x=tensor(9, 100), k=5), block=4),
         Case.of("largest_across", "rows.largest", LargestOp(x=tensor(50, 12), k=3), block=32, across=1),
         Case.of("largest_across_many", "rows.largest", LargestOp(x=tensor(21, 37), k=11), across=1),
@@ -251,6 +253,44 @@ def row_sum_cases() -> tuple[Case, ...]:
     )
 
 
+def weighted_row_cases() -> tuple[Case, ...]:
+    """Weighted sums of rows: of several tables, of one row and of many, tails, other strides and types."""
+    places = tensor(50, 2, dtype=DType.I64)
+    return (
+        Case.of(
+            "weighted_rows",
+            "rows.weighted",
+            WeightedRowsOp(table=tensor(3, 40, 85), indices=places, weights=tensor(50, 2)),
+            block=7,
+        ),
+        Case.of(
+            "weighted_rows_of_few_columns",
+            "rows.weighted",
+            WeightedRowsOp(table=tensor(60, 9, 3), indices=places, weights=tensor(50, 2)),
+            tasks=0,
+        ),
+        Case.of(
+            "weighted_rows_bf16",
+            "rows.weighted",
+            WeightedRowsOp(
+                table=tensor(1, 120, 13, dtype=BF16, strides=(0, 1, 121)),
+                indices=tensor(20, 9, dtype=DType.I32, strides=(1, 20)),
+                weights=tensor(20, 9, strides=(1, 30)),
+                out=tensor(1, 20, 13, dtype=BF16, strides=(400, 20, 1)),
+            ),
+        ),
+        Case.of(
+            "weighted_rows_f64",
+            "rows.weighted",
+            WeightedRowsOp(
+                table=tensor(2, 30, 70, dtype=F64),
+                indices=tensor(33, 1, dtype=DType.I64),
+                weights=tensor(33, 1),
+            ),
+        ),
+    )
+
+
 def slab_golden() -> tuple[Case, ...]:
     """What a user's kernel looks like: a group norm, and the mean of each channel of images."""
     images = tensor(8, 32, 8, 3136)
@@ -271,6 +311,11 @@ def slab_golden() -> tuple[Case, ...]:
             "rows.sum_by_index",
             "rows.sum_by_index",
             SumRowsOp(x=tensor(4096, 768), indices=tensor(4096, dtype=DType.I64), rows=50257),
+        ),
+        Case.of(
+            "rows.weighted",
+            "rows.weighted",
+            WeightedRowsOp(table=tensor(1, 56, 3584), indices=tensor(112, 2, dtype=DType.I64), weights=tensor(112, 2)),
         ),
         Case.of("pointwise.transpose", "pointwise.transpose", copy(tensor(768, 512, strides=(1, 768)))),
         Case.of("rows.largest", "rows.largest", LargestOp(x=tensor(512, 768), k=8)),

@@ -63,6 +63,7 @@ from tracea.core.op import (
     StatisticsOp,
     SumRowsOp,
     ViewOp,
+    WeightedRowsOp,
 )
 from tracea.core.ops.grouped_gemm import grouped_rows
 from tracea.core.statistics_meaning import product_error, statistics_enclosure
@@ -204,7 +205,7 @@ def _main_enclosure(  # noqa: PLR0911 - one case an op
             return around(value, _row_error(op, arrays, value, compute, worst_case))
         case ReduceOp():
             return _reduce_enclosure(op, arrays, compute, worst_case)
-        case CumulativeSumOp() | GatherRowsOp() | SumRowsOp() | LargestOp():
+        case CumulativeSumOp() | GatherRowsOp() | SumRowsOp() | WeightedRowsOp() | LargestOp():
             return indexed_enclosure(
                 op, arrays, value, compute, partial(sum_constant, dtype=compute, worst_case=worst_case)
             )

@@ -11,6 +11,7 @@ from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.interval import Enclosure, around
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp, SumRowsOp
+from tracea.core.ops.weighted_rows import WeightedRowsOp
 from tracea.core.tensor_type import TensorType
 
 __all__ = [
@@ -21,9 +22,10 @@ __all__ = [
     "indexed_value",
     "running_sums",
     "summed_rows",
+    "weighted_sums",
 ]
 
-IndexedOp = CumulativeSumOp | GatherRowsOp | SumRowsOp | LargestOp
+IndexedOp = CumulativeSumOp | GatherRowsOp | SumRowsOp | WeightedRowsOp | LargestOp
 
 
 def indexed_value(op: IndexedOp, arrays: Sequence[Array]) -> Array:
@@ -35,6 +37,8 @@ def indexed_value(op: IndexedOp, arrays: Sequence[Array]) -> Array:
             return _of_table(op.table, *arrays)
         case SumRowsOp():
             return summed_rows(arrays[0], arrays[1], op.rows, op.skipped)
+        case WeightedRowsOp():
+            return weighted_sums(*arrays)
         case LargestOp():
             return first_places(arrays[0], op.k, smallest=op.smallest).astype(np.float64)
 
@@ -48,6 +52,10 @@ def indexed_enclosure(
         each = np.asarray([constant(count) for count in range(int(counts.max(initial=0)) + 1)])
         size = summed_rows(np.abs(arrays[0]), arrays[1], op.rows, op.skipped)
         return around(value, each[counts] * compute.eps * size)
+    if isinstance(op, WeightedRowsOp):
+        size = weighted_sums(np.abs(arrays[0]), arrays[1], np.abs(arrays[2]))
+        lost = np.where(size > 0.0, op.count * compute.smallest, 0.0)
+        return around(value, constant(op.count) * compute.eps * size + lost)
     if not isinstance(op, CumulativeSumOp):
         return value, value
     count = max(1, arrays[0].shape[op.axis])
@@ -87,6 +95,18 @@ def summed_rows(x: Array, indices: np.ndarray[Any, Any], rows: int, skipped: int
     known = (places >= 0) & (places < rows) & (places != (-1 if skipped is None else skipped))
     sums = np.zeros((rows, x.shape[1]))
     np.add.at(sums, places[known], x[known])
+    return sums
+
+
+def weighted_sums(table: Array, indices: np.ndarray[Any, Any], weights: Array) -> Array:
+    """Return the sums of rows of each table, weighted; NaN with a row that there is not."""
+    rows, places = table.shape[1], indices.astype(np.int64)
+    known = (places >= 0) & (places < rows)
+    sums = np.zeros((table.shape[0], places.shape[0], table.shape[2]))
+    for taken, is_known, factors in zip(places.T, known.T, weights.T, strict=True):
+        found = np.full(sums.shape, np.nan)
+        found[:, is_known] = table[:, taken[is_known]]
+        sums += factors.astype(np.float64)[:, None] * found
     return sums
 
 

@@ -44,6 +44,7 @@ from tracea.core.op import (
     SumRowsOp,
     ViewKind,
     ViewOp,
+    WeightedRowsOp,
 )
 from tracea.core.ops.base import Epilogue
 from tracea.core.ops.block_sparse import block_sparse_value
@@ -140,7 +141,7 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911, PLR0
                 return np.concatenate([statistics_value(part, arrays) for part in op.parts], axis=1)
             case NormGradientOp():
                 return norm_gradient_value(op, arrays)
-            case CumulativeSumOp() | GatherRowsOp() | SumRowsOp() | LargestOp():
+            case CumulativeSumOp() | GatherRowsOp() | SumRowsOp() | WeightedRowsOp() | LargestOp():
                 return indexed_value(op, arrays)
             case ViewOp():
                 return _view(op, arrays[0])

@@ -22,6 +22,7 @@ from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKin
 from tracea.core.ops.pool2d import Pool2dOp, PoolKind
 from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
 from tracea.core.ops.statistics import Statistic, StatisticsOp
+from tracea.core.ops.weighted_rows import WeightedRowsOp
 
 __all__ = [
     "CODEC_CLASSES",
@@ -59,6 +60,7 @@ __all__ = [
     "SumRowsOp",
     "ViewKind",
     "ViewOp",
+    "WeightedRowsOp",
     "from_dict",
     "pool_to_grid",
 ]
@@ -76,6 +78,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
     CumulativeSumOp,
     GatherRowsOp,
     SumRowsOp,
+    WeightedRowsOp,
     LargestOp,
     PointwiseOp,
     ViewOp,

@@ -32,6 +32,7 @@ from tracea.core.op import (
     StatisticsOp,
     SumRowsOp,
     ViewOp,
+    WeightedRowsOp,
 )
 from tracea.core.tensor_type import static
 from tracea.gates import inputs_gradients as gradients
@@ -77,6 +78,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         NormGradientOp: gradients.rows_far_from_zero,
         CumulativeSumOp: slabs.far_from_zero,
         SumRowsOp: slabs.far_from_zero,
+        WeightedRowsOp: slabs.far_from_zero,
         LargestOp: slabs.far_from_zero,
         Pool2dOp: slabs.far_from_zero,
         AdaptivePool2dOp: slabs.far_from_zero,
@@ -97,6 +99,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         NormGradientOp: gradients.extreme_rows,
         CumulativeSumOp: slabs.extreme,
         SumRowsOp: slabs.extreme,
+        WeightedRowsOp: slabs.extreme,
         LargestOp: slabs.extreme,
         Pool2dOp: slabs.extreme,
         AdaptivePool2dOp: slabs.extreme,
@@ -120,6 +123,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         NormGradientOp: gradients.special_rows,
         CumulativeSumOp: slabs.special,
         SumRowsOp: slabs.special,
+        WeightedRowsOp: slabs.special,
         LargestOp: slabs.special,
         Pool2dOp: slabs.special,
         AdaptivePool2dOp: slabs.special,
@@ -134,6 +138,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
 TABLES: Final[Mapping[type[Op], Fill]] = {
     GatherRowsOp: tables.row_numbers,
     SumRowsOp: tables.rows_of_sums,
+    WeightedRowsOp: tables.weighted_rows,
     BlockSparseOp: tables.listed_blocks,
     GroupedGemmOp: tables.routed_rows,
     AttentionOp: tables.spans_of_pairs,

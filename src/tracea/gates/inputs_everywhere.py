@@ -40,6 +40,7 @@ from tracea.core.op import (
     StatisticsOp,
     SumRowsOp,
     ViewOp,
+    WeightedRowsOp,
 )
 from tracea.gates.inputs_moments import of_gradient
 from tracea.gates.inputs_slabs import change_slabs
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
 __all__ = ["everywhere", "turns_of"]
 
 ProductOp: TypeAlias = "GemmOp | BlockSparseOp | GroupedGemmOp | LowRankOp"
+PoolOp: TypeAlias = "Pool2dOp | AdaptivePool2dOp"
 SlabOp: TypeAlias = (
-    "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | LargestOp | Pool2dOp | AdaptivePool2dOp"
+    "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | WeightedRowsOp | LargestOp | PoolOp"
 )
 Floats: TypeAlias = "NDArray[np.float64]"
 
@@ -115,6 +117,7 @@ def everywhere(op: Op, values: list[Floats], rng: np.random.Generator, turn: int
             | StatisticsOp()
             | CumulativeSumOp()
             | SumRowsOp()
+            | WeightedRowsOp()
             | LargestOp()
             | Pool2dOp()
             | AdaptivePool2dOp()
@@ -144,6 +147,7 @@ def _sources(op: Op) -> tuple[int, ...]:
             | StatisticsOp()
             | CumulativeSumOp()
             | SumRowsOp()
+            | WeightedRowsOp()
             | LargestOp()
             | Pool2dOp()
             | AdaptivePool2dOp()
@@ -316,7 +320,7 @@ def _slabs(op: SlabOp, values: list[Floats], rng: np.random.Generator, turn: int
     kinds, kind = _kinds(op), getattr(op, "kind", None)
     hidden = np.inf if kind is ReduceKind.MIN or getattr(op, "smallest", False) else -np.inf
     # Every window, running sum and column of sums of rows has one of its own.
-    throughout = isinstance(op, Pool2dOp | AdaptivePool2dOp | SumRowsOp)
+    throughout = isinstance(op, Pool2dOp | AdaptivePool2dOp | SumRowsOp | WeightedRowsOp)
     size = op.operands[0].dtype.largest / 2.0
     # A norm of a row with an infinity is NaN: what its weight or bias makes of a row of numbers is infinite.
     by_weight = isinstance(op, RowOp) and kind not in _SOFTMAX and bool(op.epilogue.operands)

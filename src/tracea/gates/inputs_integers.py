@@ -28,6 +28,7 @@ from tracea.core.op import (
     ReduceOp,
     SumRowsOp,
     ViewOp,
+    WeightedRowsOp,
 )
 from tracea.core.tensor_type import static
 
@@ -51,7 +52,7 @@ _MOST_BITS: Final = 63
 def full_range(op: Op, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
     """Draw integer operands anew, as large as the op's results leave room for; where no room is known, none."""
     # Row numbers are a table's.
-    kinds = op.operands[:1] if isinstance(op, GatherRowsOp | SumRowsOp) else op.operands
+    kinds = op.operands[:1] if isinstance(op, GatherRowsOp | SumRowsOp | WeightedRowsOp) else op.operands
     places = [index for index, kind in enumerate(kinds) if _is_integer(kind.dtype)]
     if not places:
         return

@@ -22,6 +22,7 @@ from tracea.core.op import (
     RowOp,
     StatisticsOp,
     SumRowsOp,
+    WeightedRowsOp,
 )
 from tracea.gates.inputs_peaks import lone_peaks, lone_truth, lone_truths, rise_of
 from tracea.gates.inputs_products import into_small, nothing_added
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["change_slabs", "every_magnitude", "extreme", "far_from_zero", "special", "special_values"]
 
+PoolOp: TypeAlias = "Pool2dOp | AdaptivePool2dOp"
 SlabOp: TypeAlias = (
-    "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | LargestOp | Pool2dOp | AdaptivePool2dOp"
+    "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | WeightedRowsOp | LargestOp | PoolOp"
 )
 
 _EXPONENTIALS: Final = (RowKind.SOFTMAX, RowKind.LOG_SOFTMAX)
@@ -242,6 +244,8 @@ def _source(op: SlabOp) -> tuple[TensorType, tuple[int, ...]]:
             source, rank, axes = op.x, op.x.rank, (op.axis,)
         case SumRowsOp():
             source, rank, axes = op.x, 2, (0,)
+        case WeightedRowsOp():
+            source, rank, axes = op.table, 3, (1,)
         case LargestOp():
             source, rank, axes = op.x, op.x.rank, (op.x.rank - 1,)
         case Pool2dOp() | AdaptivePool2dOp():

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracea.core.dtype import DType
-    from tracea.core.op import AttentionOp, BlockSparseOp, GatherRowsOp, GroupedGemmOp, SumRowsOp
+    from tracea.core.op import AttentionOp, BlockSparseOp, GatherRowsOp, GroupedGemmOp, SumRowsOp, WeightedRowsOp
 
-__all__ = ["listed_blocks", "routed_rows", "row_numbers", "rows_of_sums", "spans_of_pairs"]
+__all__ = ["listed_blocks", "routed_rows", "row_numbers", "rows_of_sums", "spans_of_pairs", "weighted_rows"]
 
 # The share of blocks that are listed, and the rows that one part leaves to others: room for the usual share ends.
 _LISTED: Final = {
@@ -26,6 +26,8 @@ _LISTED: Final = {
 }
 _ALL_ROUTED: Final = (Distribution.DENORMAL, Distribution.EVERYWHERE)
 _ORDERS: Final = (Distribution.INTEGER, Distribution.LARGE, Distribution.WIDE, Distribution.EDGES)  # of rows summed
+# Terms of both signs may pass what the compute type holds on the way to a sum that does not.
+_AS_LARGE: Final = (Distribution.LARGE, Distribution.EXTREME, Distribution.EVERYWHERE)
 _LEFT: Final = {Distribution.INTEGER: 2, Distribution.LARGE: 0}
 
 
@@ -66,6 +68,18 @@ def rows_of_sums(
     if most == op.rows:
         numbers = np.sort(numbers)[:: 1 if distribution is Distribution.WIDE else -1]
     stored[1] = numbers.astype(dtype.numpy)
+
+
+def weighted_rows(
+    op: WeightedRowsOp, stored: list[NDArray[Any]], rng: np.random.Generator, distribution: Distribution
+) -> None:
+    """As row numbers; where sums are to be as large as their rows, these are rows, and the weights of one sign."""
+    rows, (sums, count), dtype = op.table.static_shape[1], op.indices.static_shape, op.indices.dtype
+    if distribution in _AS_LARGE and rows:
+        stored[1] = rng.integers(0, rows, (sums, count)).astype(dtype.numpy)
+        stored[2] = (rng.uniform(0.5, 1.0, (sums, count)) / count).astype(op.weights.dtype.numpy)
+        return
+    stored[1] = _numbers(rows, sums * count, dtype, (), rng).reshape(sums, count)
 
 
 def _numbers(rows: int, count: int, dtype: DType, further: tuple[int, ...], rng: np.random.Generator) -> NDArray[Any]:

@@ -23,6 +23,7 @@ from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.pool2d import Pool2dOp
 from tracea.core.ops.rows import ReduceOp, RowOp
 from tracea.core.ops.statistics import StatisticsOp
+from tracea.core.ops.weighted_rows import WeightedRowsOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.kernels.attention.gradient import attention_gradient_types
@@ -50,6 +51,7 @@ from tracea.kernels.rows.plane_gradient import PLANE_GRADIENT_ID, plane_gradient
 from tracea.kernels.rows.reduce import reduce_types
 from tracea.kernels.rows.row_sums import sum_rows_types
 from tracea.kernels.rows.statistics import REDUCE_SLABS_ID, reduce_slab_types, statistics_types
+from tracea.kernels.rows.weighted_rows import weighted_rows_types
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.semantic.tile_order import order_table
 from tracea.targets.gpu import load_gpu
@@ -75,6 +77,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     CumulativeSumOp: scan_types,
     GatherRowsOp: gather_types,
     SumRowsOp: sum_rows_types,
+    WeightedRowsOp: weighted_rows_types,
     LargestOp: largest_types,
 }
 # Of variants whose buffers are others than those of their op's other variants.

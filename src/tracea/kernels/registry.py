@@ -49,6 +49,7 @@ from tracea.kernels.rows.plane_gradient import PLANE_GRADIENT
 from tracea.kernels.rows.reduce import REDUCE
 from tracea.kernels.rows.row_sums import SUM_ROWS
 from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
+from tracea.kernels.rows.weighted_rows import WEIGHTED_ROWS
 from tracea.kernels.variant import Variant
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
@@ -105,6 +106,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     SCAN,
     GATHER,
     SUM_ROWS,
+    WEIGHTED_ROWS,
     LARGEST,
     CHAIN,
     TRANSPOSE,

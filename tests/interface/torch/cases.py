@@ -370,6 +370,14 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         (rows(2, 4, 3, 5),),
     ),
     "aten.upsample_nearest1d.vec": (lambda x: aten.upsample_nearest1d.vec(x, [15], None), (rows(2, 4, 5),)),
+    "aten._upsample_nearest_exact2d.vec": (
+        lambda x: aten._upsample_nearest_exact2d.vec(x, [7, 4], None) * 2.0,
+        (rows(2, 4, 3, 5),),
+    ),
+    "aten._upsample_nearest_exact1d.vec": (
+        lambda x: aten._upsample_nearest_exact1d.vec(x, None, [1.7]),
+        (rows(2, 4, 5),),
+    ),
     "aten.upsample_bilinear2d.vec": (
         lambda x: aten.upsample_bilinear2d.vec(x.relu(), None, False, [2.0, 3.0]) + 1.0,
         (rows(2, 4, 3, 5),),

@@ -120,27 +120,6 @@ def test_what_the_module_refuses_whatever_the_inputs_is_told_with_its_line_and_a
         capture(Line(lambda _, x: x.view(5, 7)), (x,))
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"scale_factor": 1.5}, "an enlargement from 16×16 to 24×24 .*use a whole factor, or resize before the model"),
-        ({"scale_factor": 0.5}, r"a reduction from 16×16 to 8×8 .*x\[:, :, ::2, ::2\]"),
-        ({"size": (10, 10)}, "a reduction from 16×16 to 10×10 .*resize before the model"),
-        ({"scale_factor": 0.5, "mode": "bilinear"}, r"a reduction from 16×16 to 8×8 .*avg_pool2d\(x, 2\) is the same"),
-        ({"scale_factor": 9.0, "mode": "bilinear"}, "an enlargement from 16×16 to 144×144 .*whole factor, 8 at most"),
-    ],
-)
-def test_a_resizing_is_refused_by_the_sizes_and_what_would_do(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsupportedNode, match=said):
-        optimized(lambda _, x: F.interpolate(x, **given), torch.randn(1, 2, 16, 16))
-
-
-def test_what_stands_for_a_reduction_is_the_reduction() -> None:
-    x = torch.randn(1, 2, 16, 16)
-    torch.testing.assert_close(F.interpolate(x, scale_factor=0.5), x[:, :, ::2, ::2])
-    torch.testing.assert_close(F.interpolate(x, scale_factor=0.5, mode="bilinear"), F.avg_pool2d(x, 2))
-
-
 def test_an_extent_that_values_decide_is_told_as_that() -> None:
     with pytest.raises(UnsupportedNode, match=r"an extent that values decide.*keep the shape, torch\.where"):
         optimized(lambda _, x: x[x > 0], torch.randn(3, 4))

@@ -23,7 +23,7 @@ _FEW: Final = 4  # rows of a table for each index, from which on its zeros are w
 
 
 def indexed_op(printer: Printer, node: FragmentOp) -> None:
-    """Print the call of a routine of scan.h, indexed.h or row_sums.h."""
+    """Print the call of a routine of scan.h, indexed.h, row_sums.h or weighted_rows.h."""
     line = _ROUTINES.get(node.intrinsic.name)
     regions = [region for region in (*node.inputs, *node.outputs) if isinstance(region, Region)]
     outputs, indices = (2, 2) if node.intrinsic.name in _LISTING else (1, 0)
@@ -76,6 +76,21 @@ def _gather(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
     )
 
 
+def _weighted(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
+    printer.use("rows.h", "weighted_rows.h")
+    table, indices, weights, y = regions
+    compute = DType.parse(str(node.intrinsic.attribute("compute")))
+    load = load_functor(printer, _X, (table,), compute)
+    store = store_functor(printer, _X, (), compute, target=y, streaming=False)
+    listed = ", ".join(
+        part for region in (indices, weights) for part in (printer.address(region), *printer.strides(region))
+    )
+    return (
+        f"weighted_rows<{C_TYPES[compute]}, {node.intrinsic.attribute('count')}>({_extents(printer, y)}, {load}, "
+        f"{printer.text(table.extent[-2])}, {listed}, {store});"
+    )
+
+
 def _chain(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
     printer.use("row_sums.h")
     indices, heads, links = regions
@@ -108,6 +123,7 @@ _ROUTINES: Mapping[str, Callable[[Printer, FragmentOp, list[Region]], str]] = {
     "largest_of_rows": _largest,
     "largest_across_rows": _largest,
     "gather_rows": _gather,
+    "weighted_rows": _weighted,
     "chain_rows": _chain,
     "sum_chained_rows": _sum_chained,
 }

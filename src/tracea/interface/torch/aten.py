@@ -15,6 +15,7 @@ from tracea.interface.torch import lower_places as places
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_quotients as quotients
+from tracea.interface.torch import lower_resampling as resampling
 from tracea.interface.torch import lower_resizing as resizing
 from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_statistics as statistics
@@ -104,10 +105,12 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten.avg_pool3d.default": batched(volume_pools.avg_pool3d, 5),
     "aten.adaptive_avg_pool3d.default": batched(volume_pools.adaptive_pool3d(PoolKind.AVERAGE), 5),
     "aten.adaptive_max_pool3d.default": pools.value_alone(batched(volume_pools.adaptive_pool3d(PoolKind.MAX), 5)),
-    "aten.upsample_nearest2d.vec": resizing.upsample_nearest,
-    "aten.upsample_nearest1d.vec": resizing.upsample_nearest,
-    "aten.upsample_bilinear2d.vec": resizing.upsample_linear,
-    "aten.upsample_linear1d.vec": resizing.upsample_linear,
+    "aten.upsample_nearest2d.vec": resampling.upsample_nearest(exact=False),
+    "aten.upsample_nearest1d.vec": resampling.upsample_nearest(exact=False),
+    "aten._upsample_nearest_exact2d.vec": resampling.upsample_nearest(exact=True),
+    "aten._upsample_nearest_exact1d.vec": resampling.upsample_nearest(exact=True),
+    "aten.upsample_bilinear2d.vec": resampling.upsample_linear,
+    "aten.upsample_linear1d.vec": resampling.upsample_linear,
     "aten.constant_pad_nd.default": resizing.pad,
     "aten.cat.default": pools.concatenate,
     "aten.concat.default": pools.concatenate,

@@ -9,7 +9,7 @@ __all__ = ["NO_OP", "told"]
 NO_OP: Final = "no op expresses it"
 _OUTSIDE: Final = "call it outside of the optimized module, before or after it"
 _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lists them), or {_OUTSIDE}"
-_BILINEAR: Final = '`mode="bilinear", antialias=False`, by whole factors, is supported'
+_BILINEAR: Final = '`mode="bilinear", antialias=False` is supported'
 _INSTEAD: Final = {
     "embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
     "upsample_bicubic2d": f"{_OUTSIDE}; {_BILINEAR}",

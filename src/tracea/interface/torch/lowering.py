@@ -90,6 +90,10 @@ class Lowering:
             self._counted[key] = self._new_constant(f"count.{count}.{kind}", torch.arange(count, dtype=dtype))
         return self._counted[key]
 
+    def constant(self, tensor: torch.Tensor, part: str) -> Node:
+        """Return numbers that the capture computed as a constant, which is one for all who give the same tensor."""
+        return self._new_constant(self.label(part), tensor)
+
     def filled(self, value: float, shape: Sequence[Dim]) -> Node:
         """Return a tensor of the current node's element type that holds one value: a view of one stored element."""
         one = torch.empty((1,) * len(shape), dtype=torch_dtype_of(self.dtype)).fill_(value)

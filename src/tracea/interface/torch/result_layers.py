@@ -245,6 +245,30 @@ def _adaptive_pool(axes: int) -> Rule:
     return pool
 
 
+def _resized(axes: int, x: Type, size: Sequence[int] | None, factors: Sequence[float] | None) -> Type:
+    need(x.dim() == axes + 2 and x.is_contiguous() and x.numel() > 0)
+    need(axes == 1 or not x.is_contiguous(memory_format=torch.channels_last))  # else the result may be that
+    need((size is None) != (factors is None))
+    found = size or [int(extent * factor) for extent, factor in zip(x.shape[2:], factors or (), strict=True)]
+    need(len(found) == axes and min(found) > 0)
+    return dense((*x.shape[:2], *found), need_floats(x))
+
+
+def _nearest(axes: int) -> Rule:
+    def nearest(x: Type, size: Sequence[int] | None, factors: Sequence[float] | None) -> Type:
+        return _resized(axes, x, size, factors)
+
+    return nearest
+
+
+def _linear_between(axes: int) -> Rule:
+    def between(x: Type, size: Sequence[int] | None, align: bool, factors: Sequence[float] | None) -> Type:
+        del align
+        return _resized(axes, x, size, factors)
+
+    return between
+
+
 def _concatenated(parts: Sequence[Type], axis: int = 0) -> Type:
     first = parts[0]
     need(all(part.dtype is first.dtype and part.dim() == first.dim() for part in parts))
@@ -302,6 +326,12 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.avg_pool3d.default": _avg_pool(3),
     "aten.adaptive_avg_pool2d.default": _adaptive_pool(2),
     "aten.adaptive_avg_pool3d.default": _adaptive_pool(3),
+    "aten.upsample_nearest2d.vec": _nearest(2),
+    "aten.upsample_nearest1d.vec": _nearest(1),
+    "aten._upsample_nearest_exact2d.vec": _nearest(2),
+    "aten._upsample_nearest_exact1d.vec": _nearest(1),
+    "aten.upsample_bilinear2d.vec": _linear_between(2),
+    "aten.upsample_linear1d.vec": _linear_between(1),
     "aten.cat.default": _concatenated,
     "aten.concat.default": _concatenated,
     "aten.stack.default": _stacked,
