@@ -141,6 +141,14 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         ),
         (Z, M),
     ),
+    "aten.embedding_bag.padding_idx": (
+        lambda x, i: aten.embedding_bag.padding_idx(x, i, torch.arange(0, 6, 3), False, 1, False, None, False, None)[0],
+        (X, torch.tensor([0, 3, 2, 1, 1, 3])),
+    ),
+    "aten.embedding_bag.default": (
+        lambda x, i, w: aten.embedding_bag.default(x, i, torch.arange(0, 6, 2), per_sample_weights=w)[0] * 2.0,
+        (X, torch.tensor([0, 3, 2, 1, 1, 3]), rows(6)),
+    ),
     "aten.prod.default": (aten.prod.default, (X,)),
     "aten.prod.dim_int": (lambda x: aten.prod.dim_int(x, 1, True), (Z,)),
     "aten.sin.default": (lambda x: aten.sin.default(x * 3), (Z,)),

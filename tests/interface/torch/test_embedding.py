@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from tests.interface.torch.compare import check_capture
 from torch import nn
 
 import tracea
@@ -121,3 +125,90 @@ def test_indices_are_told_from_numbers_of_no_row_in_every_type_and_order(dtype: 
             x[1, 1] = negative
             assert not are_below(x, 2**63)  # a table of more rows than the type has numbers
             assert not are_below(x.t(), 2**40)
+
+
+class Bags(nn.Module):
+    """Bags of rows of a table, and what follows."""
+
+    def __init__(self, mode: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.bag = nn.EmbeddingBag(50, 13, mode=mode, dtype=dtype)
+
+    def forward(self, ids: torch.Tensor, factors: torch.Tensor | None = None) -> torch.Tensor:
+        return self.bag(ids, per_sample_weights=factors) * 2.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("mode", ["sum", "weighted", "mean", "max"])
+def test_bags_are_sums_means_and_largest_rows_of_torch(mode: str, dtype: torch.dtype, seed: int) -> None:
+    torch.manual_seed(seed)
+    module = Bags("sum" if mode == "weighted" else mode, dtype).eval()
+    with torch.no_grad():
+        values = torch.tensor([torch.inf, -torch.inf, -0.0], dtype=dtype)
+        module.bag.weight[torch.randint(50, (3,)), torch.randint(13, (3,))] = values
+    count = int(torch.randint(1, 9, ()))
+    ids = torch.randint(50, (int(torch.randint(1, 12, ())), count))
+    inputs = (ids, torch.randn(ids.shape, dtype=dtype)) if mode == "weighted" else (ids,)
+    fast = tracea.optimize(module, inputs, budget=None, threads=1, listener=lambda *_: None)
+    with torch.no_grad():
+        got, wide = fast(*inputs), module.double()
+        wanted = wide(ids, *(each.double() for each in inputs[1:]))
+    digits = torch.finfo(dtype).eps * (1 if dtype.itemsize == 2 else count)
+    torch.testing.assert_close(got.double(), wanted, rtol=4 * digits, atol=16 * digits, equal_nan=True)
+    with torch.no_grad(), pytest.raises(InvalidIndex, match="got 50, expected 0 to 49"):
+        fast(ids.clone().fill_(50), *inputs[1:])
+
+
+def test_a_line_of_rows_is_one_bag_where_the_offset_is_a_constant() -> None:
+    class Line(nn.Module):
+        def forward(self, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return nn.functional.embedding_bag(ids, table, torch.tensor([0]))
+
+    inputs = torch.randn(9, 4, dtype=torch.float64), torch.tensor([1, 8, 1])
+    check_capture(capture(Line(), inputs), Line(), inputs)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"offsets": torch.tensor([0, 1])}, "bags that begin at offsets.*without offsets"),
+        ({"offsets": torch.tensor([0, 3, 6]), "include_last_offset": True}, "with offsets"),
+        ({"offsets": torch.tensor([0, 3]), "padding_idx": 1}, "left out of their bags.*per_sample_weights of zero"),
+    ],
+    ids=["sizes", "end", "padding"],
+)
+def test_other_bags_are_refused_with_what_to_give(given: dict[str, Any], said: str) -> None:
+    class Line(nn.Module):
+        def forward(self, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return nn.functional.embedding_bag(ids, table, **given)
+
+    with pytest.raises(UnsupportedNode, match=said):
+        capture(Line(), (torch.randn(9, 4), torch.arange(6)))
+
+
+def test_constants_name_elements_along_several_axes() -> None:
+    class Pairs(nn.Module):
+        def __init__(self, one: list[int], other: list[int]) -> None:
+            super().__init__()
+            self.one, self.other = torch.tensor(one), torch.tensor(other)
+            self.column = self.one[:, None].clone()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, self.column, self.other] + x[:, self.one, self.other][:, None]
+
+    x = torch.randn(3, 4, 5, 2, dtype=torch.float64)
+    module = Pairs([3, 0, 2], [1, 4, 4])
+    check_capture(capture(module, (x,)), module, (x,))
+    with pytest.raises(InvalidIndex, match="got -1"):
+        capture(Pairs([3, 0, -1], [1, 4, 4]), (x,))
+    with pytest.raises(UnsupportedNode, match="several axes"):
+        capture(Line(lambda x, i: x[i, :, i]), (x, torch.tensor([0, 1])))
+
+
+class Line(nn.Module):
+    def __init__(self, line: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.line = line
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.line(*inputs)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tracea.core.expr import BinaryFunction, UnaryFunction
 from tracea.core.op import PoolKind, ReduceKind, RowKind
 from tracea.interface.torch import lower_attention as attention
+from tracea.interface.torch import lower_bags as bags
 from tracea.interface.torch import lower_images as images
 from tracea.interface.torch import lower_indexed as indexed
 from tracea.interface.torch import lower_matrix as matrix
@@ -145,6 +146,8 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.group_norm.default": statistics.group_norm,
     "aten.instance_norm.default": statistics.instance_norm,
     "aten.embedding.default": indexed.embedding,
+    "aten.embedding_bag.padding_idx": bags.embedding_bag,
+    "aten.embedding_bag.default": bags.embedding_bag,
     "aten.index.Tensor": indexed.index,
     "aten.index_select.default": indexed.index_select,
     "aten.cumsum.default": statistics.cumulative_sum,

@@ -11,7 +11,6 @@ _OUTSIDE: Final = "call it outside of the optimized module, before or after it"
 _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lists them), or {_OUTSIDE}"
 _BILINEAR: Final = '`mode="bilinear", antialias=False` is supported'
 _INSTEAD: Final = {
-    "embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
     "upsample_bicubic2d": f"{_OUTSIDE}; {_BILINEAR}",
     "_upsample_bicubic2d_aa": f"{_OUTSIDE}; {_BILINEAR}",
     "_upsample_bilinear2d_aa": f"{_OUTSIDE}; {_BILINEAR}",

@@ -1,0 +1,80 @@
+"""Lowerings of sums of rows by index: bags of an embedding."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from tracea.core.dtype import DType
+from tracea.core.op import GatherRowsOp, ReduceKind, WeightedRowsOp
+from tracea.core.ops.weighted_rows import MOST_ROWS
+from tracea.core.tensor_type import TensorType
+from tracea.interface.torch.lower_indexed import Indexed, progression
+from tracea.interface.torch.types import torch_dtype_of
+
+if TYPE_CHECKING:
+    from tracea.core.graph import Node
+    from tracea.interface.torch.lowering import Lowering
+
+__all__ = ["embedding_bag"]
+
+_SUM, _MEAN, _MAX = range(3)  # as torch numbers its modes
+_EQUAL: Final = "give indices (bags, k) without offsets; of bags of several sizes sum nn.Embedding's rows yourself"
+
+
+def embedding_bag(
+    low: Lowering,
+    table: Node,
+    indices: Node,
+    offsets: Node,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    factors: Node | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+    *_: Any,
+) -> tuple[Node, None, None, None]:
+    """Lower the sum, mean or largest of the rows of each bag, all of which have as many.
+
+    torch gives bags (bags, k) as a line of indices and the constant places at which each bag begins.
+    """
+    del scale_grad_by_freq, sparse  # of gradients
+    if padding_idx is not None:
+        low.refuse("rows that are left out of their bags", "padding_idx=None, and per_sample_weights of zero for them")
+    if not (table.type.is_static and indices.type.is_static) or include_last_offset:
+        low.refuse(f"bags of {indices.type} with offsets", _EQUAL)
+    count, bags = indices.type.elements, offsets.type.elements
+    begins = low.constant_of(offsets)
+    if not bags or not count:
+        low.refuse(f"{bags} bags of {count} indices", "leave out what has no elements")
+    each = count // bags
+    if begins is None or count % bags or [*(progression(begins, count) or ())] != [*range(0, count, each)]:
+        low.refuse("bags that begin at offsets", _EQUAL)
+    if each > MOST_ROWS:
+        low.refuse(f"bags of {each} rows", f"give at most {MOST_ROWS} rows of a bag, and sum the results")
+    low.indexed.append(Indexed(indices, table.type.static_shape[0]))
+    if mode == _MAX:
+        op = GatherRowsOp(table=table.type, indices=low.reshape(indices, (count,)).type)
+        rows = low.graph.add(op, [table, low.reshape(indices, (count,))], name=low.label("rows"))
+        found = low.reshape(rows, (bags, each, table.type.static_shape[1]))
+        return low.reduce(ReduceKind.MAX, found, (1,), keepdims=False), None, None, None
+    wide = DType.F64 if table.type.dtype is DType.F64 else DType.F32
+    if factors is None:
+        one = low.constant(_number(1.0 if mode == _SUM else 1.0 / each, torch_dtype_of(wide)), "weight")
+        weights = low.expand(one, (bags, each))
+    else:
+        weights = low.reshape(low.cast(factors, wide), (bags, each))
+    rows, columns = table.type.static_shape
+    tables, places = low.reshape(table, (1, rows, columns)), low.reshape(indices, (bags, each))
+    out = TensorType((1, bags, columns), low.dtype)
+    bag = WeightedRowsOp(table=tables.type, indices=places.type, weights=weights.type, out=out)
+    sums = low.graph.add(bag, [tables, places, weights], name=low.label("bags"))
+    return low.reshape(sums, low.shape), None, None, None
+
+
+@lru_cache(maxsize=256)
+def _number(value: float, dtype: torch.dtype) -> torch.Tensor:
+    return torch.full((1, 1), value, dtype=dtype)
