@@ -145,6 +145,10 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda x, i: aten.embedding_bag.padding_idx(x, i, torch.arange(0, 6, 3), False, 1, False, None, False, None)[0],
         (X, torch.tensor([0, 3, 2, 1, 1, 3])),
     ),
+    "aten.index_add.default": (
+        lambda x, i, y: aten.index_add.default(x, 1, i, y, alpha=0.5) + 1.0,
+        (Z, torch.tensor([0, 3, 0, 1, 0]), rows(2, 5, 6)),
+    ),
     "aten.embedding_bag.default": (
         lambda x, i, w: aten.embedding_bag.default(x, i, torch.arange(0, 6, 2), per_sample_weights=w)[0] * 2.0,
         (X, torch.tensor([0, 3, 2, 1, 1, 3]), rows(6)),

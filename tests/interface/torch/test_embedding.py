@@ -212,3 +212,37 @@ class Line(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         return self.line(*inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_rows_are_added_where_indices_say(dtype: torch.dtype, seed: int) -> None:
+    torch.manual_seed(seed)
+    axis, extents = int(torch.randint(-3, 3, ())), [int(each) for each in torch.randint(1, 9, (3,))]
+    count = int(torch.randint(1, 30, ()))
+    places = torch.randint(extents[axis], (count,))
+    module = Line(lambda x, i, y: x.index_add(axis, i, y, alpha=2).tanh())
+    sizes = [*extents]
+    sizes[axis] = count
+    x, y = torch.randn(extents, dtype=dtype), torch.randn(sizes, dtype=dtype)
+    y.view(-1)[0] = torch.nan
+    fast = tracea.optimize(module, (x, places, y), budget=None, threads=1, listener=lambda *_: None)
+    digits = torch.finfo(dtype).eps
+    wanted = module(x.double(), places, y.double())
+    torch.testing.assert_close(fast(x, places, y).double(), wanted, rtol=8 * digits, atol=64 * digits, equal_nan=True)
+    with pytest.raises(InvalidIndex, match=f"expected 0 to {extents[axis] - 1}"):
+        fast(x, places.clone().fill_(extents[axis]), y)
+
+
+def test_rows_are_added_in_place_and_to_numbers(seed: int) -> None:
+    torch.manual_seed(seed)
+
+    def line(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        sums = torch.zeros_like(x)
+        sums.index_add_(0, i, y)
+        return torch.relu(sums) + x
+
+    for shape, rows in (((7, 3), (11, 3)), ((7,), (11,))):
+        given = torch.randn(shape, dtype=torch.float64), torch.randint(7, (11,)), torch.randn(rows, dtype=torch.float64)
+        check_capture(capture(Line(line), given), Line(line), given)
+    with pytest.raises(UnsupportedNode, match="add floats"):
+        capture(Line(lambda x, i: x.index_add(0, i, x)), (torch.arange(3), torch.arange(3)))

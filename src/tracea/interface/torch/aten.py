@@ -148,6 +148,7 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.embedding.default": indexed.embedding,
     "aten.embedding_bag.padding_idx": bags.embedding_bag,
     "aten.embedding_bag.default": bags.embedding_bag,
+    "aten.index_add.default": bags.index_add,
     "aten.index.Tensor": indexed.index,
     "aten.index_select.default": indexed.index_select,
     "aten.cumsum.default": statistics.cumulative_sum,

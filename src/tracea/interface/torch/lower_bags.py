@@ -1,16 +1,19 @@
-"""Lowerings of sums of rows by index: bags of an embedding."""
+"""Lowerings of sums of rows by index: bags of an embedding, and rows that are added where indices say."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from tracea.core.dtype import DType
-from tracea.core.op import GatherRowsOp, ReduceKind, WeightedRowsOp
+from tracea.core.expr import Input
+from tracea.core.op import GatherRowsOp, ReduceKind, SumRowsOp, WeightedRowsOp
 from tracea.core.ops.weighted_rows import MOST_ROWS
 from tracea.core.tensor_type import TensorType
+from tracea.flow.reduction import wide_type
 from tracea.interface.torch.lower_indexed import Indexed, progression
 from tracea.interface.torch.types import torch_dtype_of
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["embedding_bag"]
+__all__ = ["embedding_bag", "index_add"]
 
 _SUM, _MEAN, _MAX = range(3)  # as torch numbers its modes
 _EQUAL: Final = "give indices (bags, k) without offsets; of bags of several sizes sum nn.Embedding's rows yourself"
@@ -73,6 +76,28 @@ def embedding_bag(
     bag = WeightedRowsOp(table=tables.type, indices=places.type, weights=weights.type, out=out)
     sums = low.graph.add(bag, [tables, places, weights], name=low.label("bags"))
     return low.reshape(sums, low.shape), None, None, None
+
+
+def index_add(low: Lowering, x: Node, axis: int, places: Node, source: Node, alpha: float = 1) -> Node:
+    """Lower x and, in each row of an axis, the sum of the rows of ``source`` whose place it is."""
+    if not (x.type.is_static and source.type.is_static and x.type.dtype.is_float):
+        low.refuse(f"rows of {source.type} added to {x.type}", "add floats, all extents known: dynamic=None")
+    if 0 in x.type.static_shape or 0 in source.type.static_shape:
+        low.refuse(f"rows of {source.type} added to {x.type}", "leave out what has no elements")
+    axis = axis % x.type.rank if x.type.rank else 0
+    if x.type.rank == 0:
+        low.refuse("rows added to one number", "give it an axis: x.reshape(1)")
+    order = (axis, *(each for each in range(x.type.rank) if each != axis))
+    extent, *rest = (x.type.static_shape[each] for each in order)
+    count = places.type.elements
+    low.indexed.append(Indexed(places, extent))
+    line = low.reshape(places, (count,))
+    rows = low.reshape(low.permute(source, order), (count, math.prod(rest)))
+    out = TensorType((extent, math.prod(rest)), wide_type(low.dtype))
+    op = SumRowsOp(x=rows.type, indices=line.type, rows=extent, out=out)
+    sums = low.reshape(low.graph.add(op, [rows, line], name=low.label("sums")), (extent, *rest))
+    back = low.permute(sums, [order.index(each) for each in range(x.type.rank)])
+    return low.pointwise(Input(0) + (Input(1) if alpha == 1 else Input(1) * float(alpha)), x, back)
 
 
 @lru_cache(maxsize=256)

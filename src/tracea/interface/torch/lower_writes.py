@@ -96,7 +96,7 @@ def index_put(
     """Lower x with ``x[indices] = values``: places along one axis, or one value where a mask is set."""
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if accumulate:
-        low.refuse("sums at places that indices name", "add to the whole tensor, or keep this part eager")
+        low.refuse("sums at places that indices name", "add rows of one axis, x.index_add(axis, places, rows)")
     if len(given) != 1:
         low.refuse(
             "a write at places along several axes",
