@@ -56,8 +56,7 @@ TRACEA_INLINE void weighted_rows(int64_t rows, int64_t columns, const Load& load
                     sums[u] = j == 0 ? mul(factor, x) : fma(factor, x, sums[u]);
                 });
             }
-            unroll<vectors>([&](auto u)
-                                TRACEA_LAMBDA { store.template at<V>(row, col + u * V::lanes, sums[u], n); });
+            unroll<vectors>([&](auto u) TRACEA_LAMBDA { store.template at<V>(row, col + u * V::lanes, sums[u], n); });
         });
     }
 }
