@@ -105,7 +105,7 @@ def _as_of_one_axis(low: Lowering, x: Node, given: Sequence[tuple[int, Node]]) -
     known = [low.constant_of(places) for _, places in given]
     if all(places is not None for places in known):
         total = sum(places.long() * step for places, step in zip(known, steps, strict=True) if places is not None)
-        return merged, axes[0], low.constant(low.label("places"), cast("torch.Tensor", total))
+        return merged, axes[0], low.constant(cast("torch.Tensor", total), "places")
     value: Expr = Input(0) * float(steps[0])
     for at, step in enumerate(steps[1:], 1):
         value = value + Input(at) * float(step)

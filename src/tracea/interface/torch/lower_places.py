@@ -137,7 +137,7 @@ def _elements(low: Lowering, x: Node, axis: int, places: Node) -> Node:
     if order_in_memory(x.type) is None:  # gaps are copied away
         x = low.copy(x)
     begins = torch.as_tensor(line_begins(x.type, axis, places.type.static_shape), device="cpu")
-    first = low.constant(low.label("begins"), begins)
+    first = low.constant(begins, "begins")
     return add_elements(low.graph, x, places, first, axis, names=_names(low, ""))
 
 

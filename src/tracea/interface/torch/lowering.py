@@ -91,17 +91,13 @@ class Lowering:
         return self._counted[key]
 
     def constant(self, tensor: torch.Tensor, part: str) -> Node:
-        """Return numbers that the capture computed as a constant, which is one for all who give the same tensor."""
+        """Return numbers that the capture computed as a constant, the one that has this tensor's memory if there is one."""
         return self._new_constant(self.label(part), tensor)
 
     def filled(self, value: float, shape: Sequence[Dim]) -> Node:
         """Return a tensor of the current node's element type that holds one value: a view of one stored element."""
         one = torch.empty((1,) * len(shape), dtype=torch_dtype_of(self.dtype)).fill_(value)
         return self.expand(self._new_constant(self.label("value"), one), shape)
-
-    def constant(self, name: str, tensor: torch.Tensor) -> Node:
-        """Return a constant of the graph, the one that has this tensor's memory if there is one."""
-        return self._new_constant(name, tensor)
 
     def check_indices(self, indices: Node, rows: int) -> None:
         """Have each run check that indices name rows of so many, unless they do whatever a call gives."""
