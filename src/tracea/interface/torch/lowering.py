@@ -91,7 +91,7 @@ class Lowering:
         return self._counted[key]
 
     def constant(self, tensor: torch.Tensor, part: str) -> Node:
-        """Return numbers that the capture computed as a constant, the one that has this tensor's memory if there is one."""
+        """Return numbers that the capture computed as a constant, which is one for all who give the same tensor."""
         return self._new_constant(self.label(part), tensor)
 
     def filled(self, value: float, shape: Sequence[Dim]) -> Node:
