@@ -8,6 +8,7 @@ import torch
 from tests.interface.torch import cases
 from tests.interface.torch.cases import REFUSED
 from tests.interface.torch.compare import check_capture
+from tests.interface.torch.image_cases import IMAGES
 from tests.interface.torch.place_cases import PLACES
 from tests.interface.torch.write_cases import WRITES
 
@@ -17,7 +18,7 @@ from tracea.interface.torch.result_types import GIVES_BACK
 
 pytestmark = pytest.mark.whole
 
-CASES = cases.CASES | PLACES | WRITES
+CASES = cases.CASES | IMAGES | PLACES | WRITES
 
 
 class Line(torch.nn.Module):

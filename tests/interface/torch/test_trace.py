@@ -14,6 +14,7 @@ from examples.cnn import Bottleneck, Inverted
 from examples.transformer import BERT, GPT2, LLAMA, bert, gpt2_decode, gpt2_prefill, llama_block, small
 from tests.interface.torch import cases
 from tests.interface.torch.compare import check_capture
+from tests.interface.torch.image_cases import IMAGES
 from tests.interface.torch.modules import inputs_of
 from tests.interface.torch.place_cases import PLACES
 from torch import nn
@@ -30,7 +31,7 @@ from tracea.interface.torch.trace import traced
 
 pytestmark = pytest.mark.whole
 
-CASES = cases.CASES | PLACES
+CASES = cases.CASES | IMAGES | PLACES
 # What these cases give is refused by the rule: a mode of the operator that is left to torch.
 LEFT = {"aten.alpha_dropout.default", "aten.logical_not.default", "aten.max_pool2d.default"}
 
