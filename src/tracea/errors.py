@@ -201,7 +201,7 @@ class UnsupportedNode(TraceaError, NotImplementedError):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ProofFailed(TraceaError, RuntimeError):
-    """A proof refused a TileKernel, so it will be neither emitted nor run.
+    """A proof refused a TileKernel, so it will not be run.
 
     ``lane`` and ``iteration`` name the first counter-example, where the proof found one.
     """

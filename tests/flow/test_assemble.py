@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
 from tracea.core.graph import Graph
+from tracea.core.op import GemmOp
 from tracea.doctor import host
-from tracea.flow.compile import Compiled, compile_graph, decision_for, for_threads
+from tracea.errors import ProofFailed
+from tracea.flow import assemble
+from tracea.flow import kernel as kernel_module
+from tracea.flow.compile import Compiled, compile_graph, compile_op, decision_for, for_threads
+from tracea.runtime.at_once import check_wanted
 from tracea.runtime.program import Program
+from tracea.semantic.proofs import Certificate
+from tracea.semantic.tile_kernel import TileKernel
 
 
 def compiled(values: dict[str, np.ndarray]) -> Compiled:
@@ -47,3 +57,26 @@ def test_a_packed_weight_is_frozen_as_it_was(rng: np.random.Generator) -> None:
     program = compiled(values).program
     values["w"][...] = np.nan
     check(program, before, rng)
+
+
+def test_a_kernel_whose_proof_fails_is_in_no_program_though_its_compiler_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = threading.Event()
+
+    def waits(*_: object, **__: object) -> tuple[()]:
+        began.set()
+        for _ in range(3000):
+            check_wanted()
+            time.sleep(0.01)
+        return ()
+
+    def refuses(kernel: TileKernel) -> Certificate:
+        assert began.wait(timeout=30)
+        raise ProofFailed(proof="bounds", node=kernel.name, detail="of a test")
+
+    monkeypatch.setattr(assemble, "compile", waits)
+    monkeypatch.setattr(kernel_module, "prove", refuses)
+    monkeypatch.setattr(kernel_module, "kept_certificate", lambda op, chosen, text, prove: prove())
+    start = time.monotonic()
+    with pytest.raises(ProofFailed, match="of a test"):
+        compile_op(GemmOp.of(m=31, n=37, k=41), threads=1, library=False)
+    assert time.monotonic() - start < 20  # the compiler was not waited for

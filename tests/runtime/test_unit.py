@@ -17,7 +17,7 @@ from tracea.errors import CompileError, InvalidOption
 from tracea.flow.kernel import build
 from tracea.kernels.registry import candidates
 from tracea.runtime import at_once as at_once_module
-from tracea.runtime.at_once import GivenUp, at_once, check_wanted
+from tracea.runtime.at_once import GivenUp, at_once, beside, check_wanted
 from tracea.runtime.compiler import compile
 from tracea.runtime.compiler_process import run_compiler
 from tracea.runtime.unit import by_code, in_units
@@ -129,3 +129,31 @@ def test_what_runs_beside_a_failure_ends_with_it(two_cores, tmp_path):
     assert time.monotonic() - began < 30
     assert ended == [True]
     check_wanted()  # here nothing was given up
+
+
+def test_a_call_runs_beside_a_block_and_ends_with_one_that_fails(tmp_path):
+    begun = threading.Event()
+    with beside(lambda: (begun.set(), 7)[1]) as made:
+        assert begun.wait(timeout=30)
+        assert made() == 7
+    with pytest.raises(ZeroDivisionError), beside(lambda: 1 // 0) as made:
+        made()
+    ended = []
+
+    def waits():
+        begun.set()
+        with pytest.raises(GivenUp):
+            run_compiler(["sleep", "60"], 60.0, tmp_path)
+        ended.append(True)
+
+    def fails():
+        with beside(lambda: at_once([waits])):
+            assert begun.wait(timeout=30)
+            raise ValueError("a proof failed")
+
+    begun.clear()
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="a proof"):
+        fails()
+    assert time.monotonic() - began < 30
+    assert ended == [True]

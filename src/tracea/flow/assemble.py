@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -14,13 +15,15 @@ from tracea.core.passes.draft import Draft
 from tracea.core.passes.memory import BufferKind, MemoryPlan, plan_memory
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import Decision
-from tracea.errors import InvalidOption, InvalidShape
-from tracea.flow.kernel import Built, build, build_pack
+from tracea.emitters.kernel_source import KernelSource
+from tracea.errors import EmitError, InvalidOption, InvalidShape
+from tracea.flow.kernel import Built, build, build_pack, print_unproved
 from tracea.flow.phases import phase
 from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_offsets
 from tracea.kernels.operands import bind
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
+from tracea.runtime.at_once import beside
 from tracea.runtime.buffers import aligned_empty
 from tracea.runtime.compiler import LoadedKernel, compile
 from tracea.runtime.library import LibraryCall, LibraryFunction
@@ -121,12 +124,11 @@ class _Assembly:
     def finish(self, name: str) -> Assembled:
         nodes = [node for node in compute_nodes(self.graph) if node.type.elements > 0]
         ours = [node for node in nodes if not self._variant(node).is_library]
-        built = {node.id: self._build(node, build) for node in ours}
-        packs = {node.id: self._build(node, build_pack) for node in ours if self._packed_operand(node) is not None}
-        sources = {each.source.name: each.source for each in (*built.values(), *packs.values())}
-        count = len({by_code(source).name for source in sources.values()})
-        step = f"compile {count} kernel{'s' if count > 1 else ''}"
-        loaded = {kernel.name: kernel for kernel in compile(tuple(sources.values()), before=lambda: phase(step))}
+        packing = [node for node in ours if self._packed_operand(node) is not None]
+        with self._compiled(ours, packing) as compiled:
+            built = {node.id: self._build(node, build) for node in ours}
+            packs = {node.id: self._build(node, build_pack) for node in packing}
+            loaded = {kernel.name: kernel for kernel in compiled()}
         calls: list[Call] = []
         for node in nodes:
             if node.id not in built:
@@ -149,6 +151,26 @@ class _Assembly:
             name=name,
         )
         return Assembled(program=program, kernels=built)
+
+    @contextlib.contextmanager
+    def _compiled(
+        self, ours: Sequence[Node], packing: Sequence[Node]
+    ) -> Generator[Callable[[], tuple[LoadedKernel, ...]]]:
+        """Compile the kernels of nodes while the block proves them; what it is given waits for the compilers."""
+        try:
+            sources = {source.name: source for source in (*self._texts(ours), *self._texts(packing, is_pack=True))}
+        except EmitError:
+            sources: dict[str, KernelSource] = {}  # the block meets it too, and proves the kernel first
+        count = len({by_code(source).name for source in sources.values()})
+        step = f"compile {count} kernel{'s' if count > 1 else ''}"
+        with beside(lambda: compile(tuple(sources.values()), before=lambda: phase(step))) as compiled:
+            yield compiled
+
+    def _texts(self, nodes: Sequence[Node], *, is_pack: bool = False) -> list[KernelSource]:
+        return [
+            print_unproved(node.op, self.decisions[node.id].variant, self._schedule(node), self.target, is_pack=is_pack)
+            for node in nodes
+        ]
 
     def _variant(self, node: Node) -> Variant:
         return find(self.decisions[node.id].variant)

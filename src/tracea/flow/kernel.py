@@ -24,7 +24,7 @@ from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 from tracea.targets.unknown import near
 
-__all__ = ["Built", "build", "build_pack", "choose_for_gpu", "narrow_copies", "passed_over"]
+__all__ = ["Built", "build", "build_pack", "choose_for_gpu", "narrow_copies", "passed_over", "print_unproved"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,32 @@ def build(op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget, 
     Raises:
         InvalidSchedule: the schedule is none of the variant's. ProofFailed. InvalidOption: the variant is a library's.
     """
-    chosen = find(variant)
-    if chosen.build is None:
-        raise InvalidOption(
-            field="variant",
-            got=variant,
-            expected="a variant with a kernel",
-            remedy="a library's kernels are not built here",
-        )
-    return _built(chosen.build(op, schedule, target), op, (variant, schedule, target), kept=kept)
+    return _built(op, variant, schedule, target, kept=kept, is_pack=False)
+
+
+@lru_cache(maxsize=1024)
+def build_pack(op: Op, variant: str, schedule: Schedule, target: Target, *, kept: bool = False) -> Built:
+    """Return the kernel that packs the constant operand of ``op`` into the layout that the variant reads.
+
+    ``kept`` is that of :func:`build`.
+
+    Raises:
+        InvalidOption: the variant packs nothing ahead.
+    """
+    return _built(op, variant, schedule, target, kept=kept, is_pack=True)
+
+
+@lru_cache(maxsize=4096)
+def print_unproved(
+    op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget, *, is_pack: bool = False
+) -> KernelSource:
+    """Return the text that :func:`build` or :func:`build_pack` prints, for a compiler to begin while proofs are made.
+
+    Raises:
+        EmitError: a node has no line. As they do.
+    """
+    emit = emit_cuda if isinstance(target, GpuTarget) else emit_cpu
+    return emit(_lowered(op, variant, schedule, target, is_pack=is_pack), target.isa)
 
 
 def choose_for_gpu(
@@ -158,36 +175,35 @@ def narrow_copies(op: Op, chosen: str, schedule: Schedule) -> tuple[str, ...]:
     )
 
 
-@lru_cache(maxsize=1024)
-def build_pack(op: Op, variant: str, schedule: Schedule, target: Target, *, kept: bool = False) -> Built:
-    """Return the kernel that packs the constant operand of ``op`` into the layout that the variant reads.
-
-    ``kept`` is that of :func:`build`.
-
-    Raises:
-        InvalidOption: the variant packs nothing ahead.
-    """
+@lru_cache(maxsize=4096)
+def _lowered(op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget, *, is_pack: bool) -> TileKernel:
     chosen = find(variant)
-    if chosen.build_pack is None:
+    lower = chosen.build_pack if is_pack else chosen.build
+    if lower is not None:
+        return lower(op, schedule, target)
+    if is_pack:
         raise InvalidOption(
             field="variant", got=variant, expected="one that packs a constant", remedy="call build alone"
         )
-    return _built(chosen.build_pack(op, schedule, target), op, (f"{variant} pack", schedule, target), kept=kept)
+    raise InvalidOption(
+        field="variant",
+        got=variant,
+        expected="a variant with a kernel",
+        remedy="a library's kernels are not built here",
+    )
 
 
-def _built(kernel: TileKernel, op: Op, chosen: tuple[str, Schedule, Target | GpuTarget], *, kept: bool) -> Built:
-    variant, schedule, target = chosen
+def _built(op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget, *, kept: bool, is_pack: bool) -> Built:
+    kernel = _lowered(op, variant, schedule, target, is_pack=is_pack)
     if not kept or isinstance(target, GpuTarget):
-        return Built(kernel=kernel, certificate=prove(kernel), source=_emit(kernel, target))
+        certificate = prove(kernel)
+        source = print_unproved(op, variant, schedule, target, is_pack=is_pack)
+        return Built(kernel=kernel, certificate=certificate, source=source)
     try:
-        source = _emit(kernel, target)
+        source = print_unproved(op, variant, schedule, target, is_pack=is_pack)
     except EmitError:
         prove(kernel)  # whatever is wrong with a kernel, its proofs say it first
         raise
-    certificate = kept_certificate(op, (variant, schedule, target), source.text, lambda: prove(kernel))
+    what = f"{variant} pack" if is_pack else variant
+    certificate = kept_certificate(op, (what, schedule, target), source.text, lambda: prove(kernel))
     return Built(kernel=kernel, certificate=certificate, source=source)
-
-
-def _emit(kernel: TileKernel, target: Target | GpuTarget) -> KernelSource:
-    emit = emit_cuda if isinstance(target, GpuTarget) else emit_cpu
-    return emit(kernel, target.isa)
