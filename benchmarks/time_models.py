@@ -8,8 +8,9 @@ PyTorch in either memory format, ONNX Runtime and OpenVINO, which is told to com
 the caches of Tracea and Inductor and exports the models; the second measures all contenders in turns, ten pairs in
 each of three fresh processes, and writes results/<core>/models-1t.json and -2t. Nothing is searched: Tracea's are the
 default schedules. With ``--normwise`` only the two of images are timed, with convolutions accurate by norm, and the
-record is models-normwise-1t.json. Each process compares every contender with the module in float64. Needs the extra
-``bench`` and, for the export, onnxscript.
+record is models-normwise-1t.json; with ``--networks`` those of examples/networks.py, which nothing was tuned for,
+beside eager PyTorch, Inductor with frozen weights and ONNX Runtime: networks-1t.json. Each process compares every
+contender with the module in float64. Needs the extra ``bench`` and, for the export, onnxscript.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tracea.profiler.record import Row
 HERE = Path(__file__).parent
 TOKENS = ("gpt2_prefill", "gpt2_decode", "bert", "llama_block")
 IMAGES = ("resnet50", "mobilenet_v2")
+NETWORKS = ("vit", "convnext", "efficientnet", "unet", "latent_decoder", "densenet", "speech")
 TOLERANCE = 1e-4  # of the largest element of each result, from float64
 EXPORTS = Path(tempfile.gettempdir()) / "tracea-time-models"
 Call = Callable[[], Any]
@@ -118,19 +120,32 @@ def contenders(name: str, module: Any, inputs: Any, threads: int, accuracy: str)
     ours = tracea.optimize(module, inputs, budget=None, threads=threads, accuracy=accuracy)
     calls: dict[str, Call] = {"tracea": lambda: ours(*inputs), "torch eager": lambda: module(*inputs)}
     bound = {"onnxruntime": onnxruntime(path, inputs, threads)}
-    if name in IMAGES:
+    if name not in TOKENS and inputs[0].dim() == 4:
         last = deepcopy(module).to(memory_format=torch.channels_last)
         (image,) = (each.contiguous(memory_format=torch.channels_last) for each in inputs)
         calls["torch eager, channels last"] = lambda: last(image)
+    if name in IMAGES:
         bound["openvino f32"] = openvino(path, inputs, threads)
-    else:
+    if name in TOKENS:
         calls["inductor"] = inductor(module, inputs, frozen=False)
+    if name not in IMAGES:
         calls["inductor, frozen"] = inductor(module, inputs, frozen=True)
     return {each: (call, leaves) for each, call in calls.items()} | bound
 
 
 def time_models(*, threads: int, pairs: int, only: str, accuracy: str = "elementwise") -> list[list[Any]]:
     """Return (model, what each contender took) in this process; without pairs, only compile."""
+    names = [name for name in (*TOKENS, *IMAGES) if only in name and (accuracy != "normwise" or name in IMAGES)]
+    return [timed(name, "cnn" if name in IMAGES else "transformer", threads, pairs, accuracy) for name in names]
+
+
+def time_networks(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
+    """Return (network, what each contender took) in this process; without pairs, only compile."""
+    return [timed(name, "networks", threads, pairs, "elementwise") for name in NETWORKS if only in name]
+
+
+def timed(name: str, module_of: str, threads: int, pairs: int, accuracy: str) -> list[Any]:
+    """Return a model's name and what each contender took, all in turns, after each was compared with float64."""
     import torch
 
     from tracea.profiler.timer import compare
@@ -138,22 +153,15 @@ def time_models(*, threads: int, pairs: int, only: str, accuracy: str = "element
 
     sys.path.insert(0, str(HERE.parent / "examples"))
     torch.set_num_threads(threads)
-    found: list[list[Any]] = []
-    for name in (*TOKENS, *IMAGES):
-        if only not in name or (accuracy == "normwise" and name not in IMAGES):
-            continue
-        module, inputs = getattr(import_module("cnn" if name in IMAGES else "transformer"), name)()
-        with torch.inference_mode():
-            runs = contenders(name, module, inputs, threads, accuracy)
-            check(name, runs, exact(module, inputs))
-            timed = (
-                compare({each: run for each, (run, _) in runs.items()}, pairs=pairs, threads=threads, watch=PATIENT)
-                if pairs
-                else {}
-            )
-        found.append([name, {each: msgspec.to_builtins(measured) for each, measured in timed.items()}])
-        torch._dynamo.reset()
-    return found
+    torch.manual_seed(0)
+    module, inputs = getattr(import_module(module_of), name)()
+    with torch.inference_mode():
+        runs = contenders(name, module, inputs, threads, accuracy)
+        check(name, runs, exact(module, inputs))
+        calls = {each: run for each, (run, _) in runs.items()}
+        found = compare(calls, pairs=pairs, threads=threads, watch=PATIENT) if pairs else {}
+    torch._dynamo.reset()
+    return [name, {each: msgspec.to_builtins(measured) for each, measured in found.items()}]
 
 
 def exact(module: Any, inputs: Any) -> list[Any]:
@@ -184,7 +192,7 @@ def row_of(results: list[list[Any]]) -> Row:
             each: Ratio.merge([(heat[each], heat["tracea"]) for heat in heats]) for each in heats[0] if each != "tracea"
         },
         notes={
-            "group": "images" if name in IMAGES else "tokens",
+            "group": "images" if name in IMAGES else "tokens" if name in TOKENS else "networks",
             "allocation": "fresh; bound by ONNX Runtime, OpenVINO",
         },
     )
@@ -194,7 +202,11 @@ def main() -> None:
     """Compile, or measure and record."""
     parser = options(__doc__)
     parser.add_argument("--normwise", action="store_true", help="only images, with convolutions accurate by norm")
+    parser.add_argument("--networks", action="store_true", help="those of examples/networks.py instead")
     given = parser.parse_args()
+    if given.networks:
+        record_rows(given, "time_models:time_networks", row_of, suite="networks")
+        return
     more = {"accuracy": "normwise"} if given.normwise else {}
     record_rows(given, "time_models:time_models", row_of, suite="models", **more)
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = {
     "fused_ops.py": ([], r"silu\(rms_norm\(y\) \* s\) \* g: +off by \d\.\de-0[5-9] of the largest element"),
     "graph.py": ([], r"off by \d\.\de-0[5-9] of the largest element\nthe loaded program gives the same bits: True"),
+    "networks.py": (["vit"], r"vit: compiled in \S+ s, error \d\.\de-0[6-9], \S+ ms a call"),
     "transformer.py": (["small"], r"(\w+: compiled in \S+ s, error \d\.\de-0[6-9], \S+ ms a call\n){4}"),
     "tune_and_emit.py": (["2"], r"// gemm_64x256x128_f32_\w+ \| gemm\.\w+ \|"),
 }
