@@ -70,7 +70,7 @@ def test_an_image_of_any_size_is_that_of_torch(mode: str, kind: str, dtype: torc
                 continue  # torch's kernels for the two orders disagree about what lies between two pixels
         module = Resized(mode, given, conv).eval()
         captured, exported = capture(module, (x,)), by_export(module, (x,))
-        assert described(captured) == described(exported)
+        assert described(captured, module) == described(exported, module)
         # Places are rounded as torch rounds them, up to a product and a sum that its kernels round at once.
         check_capture(captured, module, (x,), 1e-11 if dtype is torch.float64 else 4e-5)
         with torch.inference_mode(), Compared():

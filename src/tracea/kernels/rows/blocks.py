@@ -69,6 +69,8 @@ def default_blocks(dims: Sequence[int], nbytes: int, target: Target, tasks: int 
     rows = dims[-2] if len(dims) > 1 else 1
     by_bytes = max(1, _BLOCK_BYTES // max(1, dims[-1] * nbytes))
     by_cores = max(1, -(-rows // (tasks * target.cores)))
+    if target.cores == 1:  # nothing to share out: a round number is the code of other shapes, compiled already
+        by_cores = 1 << (by_cores.bit_length() - 1)
     outer = len(dims) > 2 and dims[0] >= 4 * target.cores and dims[0] > rows
     return max(1, min(by_bytes, by_cores)), "outer" if outer else "rows"
 
