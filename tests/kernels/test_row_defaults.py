@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,16 @@ def test_results_are_stored_past_the_caches_that_cannot_keep_them(
 )
 def test_rows_are_dealt_alike_where_a_thread_that_comes_back_finds_a_quarter(rows: int, cores: int, fixed: int) -> None:
     assert default(chain(rows, 768), replace(SERVER, cores=cores)).integer("fixed") == fixed
+
+
+@pytest.mark.parametrize(("make", "part"), [(softmax, "rows"), (chain, "columns")])
+def test_one_thread_takes_tasks_of_one_size_for_shapes_of_much_the_same(make: Callable[..., Op], part: str) -> None:
+    found = {count: default(make(count, 768), DESKTOP).integer(part) for count in (800, 900, 1000)}
+    assert len(set(found.values())) == 1  # so that one kernel serves them all
+    every = {"rows": 1, "columns": 768}[part]
+    assert all(4 * each <= count * every <= 16 * each for count, each in found.items())
+    two = {default(make(count, 768), replace(DESKTOP, cores=2)).integer(part) for count in (800, 900, 1000)}
+    assert len(two) == 3  # dealt out evenly
 
 
 def test_a_result_is_stored_past_the_caches_where_that_moves_fewer_lines() -> None:

@@ -68,17 +68,24 @@ def default_blocks(dims: Sequence[int], nbytes: int, target: Target, tasks: int 
     """Return the rows of a task and which axis makes the tasks: ``tasks`` for every core, each worth its hand-out."""
     rows = dims[-2] if len(dims) > 1 else 1
     by_bytes = max(1, _BLOCK_BYTES // max(1, dims[-1] * nbytes))
-    by_cores = max(1, -(-rows // (tasks * target.cores)))
-    if target.cores == 1:  # nothing to share out: a round number is the code of other shapes, compiled already
-        by_cores = 1 << (by_cores.bit_length() - 1)
+    by_cores = _shared_out(rows, tasks, target)
     outer = len(dims) > 2 and dims[0] >= 4 * target.cores and dims[0] > rows
     return max(1, min(by_bytes, by_cores)), "outer" if outer else "rows"
 
 
 def piece_of_row(columns: int, nbytes: int, target: Target, tasks: int = TASKS) -> int:
     """Return the elements of a task where tasks are pieces of one long row: whole pages, ``tasks`` for every core."""
-    pages = -(-columns * nbytes // (tasks * target.cores * target.page_bytes))
+    pages = _shared_out(-(-columns * nbytes // target.page_bytes), tasks, target)
     return max(1, min(_PIECE_BYTES, pages * target.page_bytes) // nbytes)
+
+
+def _shared_out(count: int, tasks: int, target: Target) -> int:
+    """Return how many of ``count`` a task takes, where each core has so many tasks, at least.
+
+    One core has nothing to share out, and takes a round number: the code of other shapes, which is compiled already.
+    """
+    each = max(1, -(-count // (tasks * target.cores)))
+    return 1 << (each.bit_length() - 1) if target.cores == 1 else each
 
 
 def streams(result_bytes: int, target: Target) -> bool:
