@@ -143,3 +143,9 @@ def test_is_refused_with_a_remedy(name):
     error, call = REFUSED[name]
     with pytest.raises(error, match="Remedy: "):
         call()
+
+
+def test_a_long_sum_keeps_its_digits():
+    x = torch.full((1 << 23,), 0.1)
+    wanted = x.double().sum()
+    assert abs(float(tracea.ops.sum(x, 0)) / float(wanted) - 1.0) < 8e-6  # 3e-5 in two levels

@@ -197,12 +197,10 @@ def test_constants_name_elements_along_several_axes() -> None:
             return x[:, self.column, self.other] + x[:, self.one, self.other][:, None]
 
     x = torch.randn(3, 4, 5, 2, dtype=torch.float64)
-    module = Pairs([3, 0, 2], [1, 4, 4])
-    check_capture(capture(module, (x,)), module, (x,))
-    with pytest.raises(InvalidIndex, match="got -1"):
-        capture(Pairs([3, 0, -1], [1, 4, 4]), (x,))
-    with pytest.raises(UnsupportedNode, match="several axes"):
-        capture(Line(lambda x, i: x[i, :, i]), (x, torch.tensor([0, 1])))
+    for module in (Pairs([3, 0, 2], [1, 4, 4]), Pairs([3, 0, -1], [1, -5, 4])):  # from the end, too
+        check_capture(capture(module, (x,)), module, (x,))
+    with pytest.raises(InvalidIndex, match="got -1"):  # which is five from the end of four
+        capture(Pairs([3, 0, -5], [1, 4, 4]), (x,))
 
 
 class Line(nn.Module):

@@ -13,7 +13,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
 from tracea.core.graph import Node
 from tracea.core.op import GatherRowsOp, PointwiseOp, ReduceKind, ReduceOp, SourceOp, ViewKind, ViewOp
-from tracea.core.tensor_type import TensorType
+from tracea.core.tensor_type import Dim, TensorType
 from tracea.interface.torch.types import are_below, extremes
 from tracea.runtime.index_range import Named, unknown_index
 
@@ -81,6 +81,7 @@ def index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
             low.refuse(
                 "rows named by uint8, which torch takes for a mask", "say what it is: mask.bool(), or places.long()"
             )
+    given = [(axis, _from_the_first(low, places, x.type.shape[axis])) for axis, places in given]
     if len(given) == 1:
         return _selected(low, x, *given[0])
     if low.is_part:  # such as a resize, of which each tap would be read by itself: slower than torch's kernel
@@ -88,6 +89,14 @@ def index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
     if not all(node.type.is_static for node in (x, *(places for _, places in given))):
         low.refuse(f"rows of {x.type} named along several axes", "make the axes of all tensors static: dynamic=None")
     return _selected(low, *_as_of_one_axis(low, x, given))
+
+
+def _from_the_first(low: Lowering, places: Node, extent: Dim) -> Node:
+    """Return places of which constants that count from the end count from the first element."""
+    known = low.constant_of(places)
+    if known is None or not known.numel() or int(known.min()) >= 0 or not isinstance(extent, int):
+        return places
+    return low.constant(torch.where(known < 0, known + extent, known), "places")
 
 
 def _as_of_one_axis(low: Lowering, x: Node, given: Sequence[tuple[int, Node]]) -> tuple[Node, int, Node]:

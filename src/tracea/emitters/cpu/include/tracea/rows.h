@@ -12,7 +12,8 @@
 //
 // n is V::lanes but for the last vector of the row.
 //
-// Sums keep four vectors of partial sums and fold them into a second level every 64 steps, so the error grows with columns / (64 * 4 * lanes), not columns.
+// Sums keep four vectors of partial sums, fold them into a second level every 64 steps and that into a third every 64 folds, so the error grows with
+// columns / (64 * 64 * 4 * lanes), not columns.
 #ifndef TRACEA_ROWS_H
 #define TRACEA_ROWS_H
 
@@ -148,16 +149,21 @@ TRACEA_INLINE V with_neutral(V v, int64_t n, V neutral) {
 template <class V>
 struct SumChains {
     V part[row_unroll];
-    V total;
-    TRACEA_INLINE SumChains() : total(zero<V>()) { clear(); }
+    V total, whole;
+    int folds = 0;
+    TRACEA_INLINE SumChains() : total(zero<V>()), whole(zero<V>()) { clear(); }
     TRACEA_INLINE void clear() {
         unroll<row_unroll>([&](auto u) TRACEA_LAMBDA { part[u] = zero<V>(); });
     }
     TRACEA_INLINE void fold() {
         total = add(total, add(add(part[0], part[1]), add(part[2], part[3])));
         clear();
+        if (++folds < 64) return;
+        whole = add(whole, total);
+        total = zero<V>();
+        folds = 0;
     }
-    TRACEA_INLINE typename V::element sum() const { return reduce_add(total); }
+    TRACEA_INLINE typename V::element sum() const { return reduce_add(add(whole, total)); }
 };
 
 }  // namespace detail
