@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 
+import filelock
 import pytest
 
 import tracea.runtime.compiler as compiler_module
@@ -18,6 +19,7 @@ from tracea.flow.kernel import build
 from tracea.kernels.registry import candidates
 from tracea.runtime import at_once as at_once_module
 from tracea.runtime.at_once import GivenUp, at_once, beside, check_wanted
+from tracea.runtime.cache import default_store
 from tracea.runtime.compiler import compile
 from tracea.runtime.compiler_process import run_compiler
 from tracea.runtime.unit import by_code, in_units
@@ -154,6 +156,29 @@ def test_a_call_runs_beside_a_block_and_ends_with_one_that_fails(tmp_path):
     begun.clear()
     began = time.monotonic()
     with pytest.raises(ValueError, match="a proof"):
+        fails()
+    assert time.monotonic() - began < 30
+    assert ended == [True]
+
+
+def test_a_wait_for_what_another_process_builds_ends_with_the_block(empty_cache):
+    store = default_store()
+    store.prepare()
+    key, begun, ended = "waited-for", threading.Event(), []
+
+    def waits():
+        begun.set()
+        with pytest.raises(GivenUp):
+            store.entry(key, lambda _: pytest.fail("it was built"), {})
+        ended.append(True)
+
+    def fails():
+        with beside(waits):
+            assert begun.wait(timeout=30)
+            raise ValueError("interrupted")
+
+    began = time.monotonic()
+    with filelock.FileLock(store.root / "v1" / "locks" / f"{key}.lock"), pytest.raises(ValueError, match="interrupted"):
         fails()
     assert time.monotonic() - began < 30
     assert ended == [True]

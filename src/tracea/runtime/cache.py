@@ -34,6 +34,7 @@ import filelock
 import platformdirs
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
+from tracea.runtime.at_once import check_wanted
 from tracea.runtime.manifest import MANIFEST, Manifest, ManifestFile, damage, read_manifest, seal, sha256_file, sync
 from tracea.runtime.private_directory import hold_directory, make_private_directory, remove_abandoned
 from tracea.runtime.process_lock import ProcessLock
@@ -44,6 +45,7 @@ __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_sto
 _FORMAT: Final = "v1"
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,127}")  # the name of a directory, and of nothing above it
 _UNFINISHED: Final = re.compile(r"(held|removed)-[0-9a-f]{16}")  # with their builder's lock, or whose remover is gone
+_LOOK_SECONDS: Final = 0.5  # how often who waits for a lock asks whether anybody waits for him
 _LOCK_SECONDS: Final = 360.0  # longer than a compilation takes, but for units of many kernels on a busy machine
 
 
@@ -306,9 +308,9 @@ class CacheStore:
 
     @contextlib.contextmanager
     def _lock(self, key: str) -> Generator[None]:
-        lock = filelock.FileLock(self._base / "locks" / f"{key}.lock", timeout=_LOCK_SECONDS, mode=0o600)
+        lock = filelock.FileLock(self._base / "locks" / f"{key}.lock", timeout=_LOOK_SECONDS, mode=0o600)
         try:
-            lock.acquire()
+            _acquire(lock)
         except (filelock.Timeout, NotImplementedError):
             # A stuck holder or a file system without locks costs a second compilation, never a wrong entry:
             # publishing is atomic.
@@ -318,6 +320,22 @@ class CacheStore:
             yield
         finally:
             lock.release()
+
+
+def _acquire(lock: filelock.BaseFileLock) -> None:
+    """Wait for a lock, as long as somebody waits for what is built under it.
+
+    Raises: Timeout: its holder is stuck. GivenUp.
+    """
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        check_wanted()
+        try:
+            lock.acquire()
+            return
+        except filelock.Timeout:
+            if time.monotonic() >= end:
+                raise
 
 
 def _sealed_file(path: Path) -> ManifestFile:

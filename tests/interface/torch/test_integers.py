@@ -142,3 +142,37 @@ def test_what_may_not_be_exact_is_refused_with_a_remedy(line: Callable[..., Any]
     ) as e:
         capture(Line(line), torch.arange(4, dtype=dtype))
     assert "test_integers.py:" in e.value.location
+
+
+class Counted(nn.Module):
+    """Sums and extremes of whole numbers and of a mask."""
+
+    def forward(self, i: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        one, several = (i * m).sum(-1), i.sum((0, 1), keepdim=True)
+        ends = i.amin(-1), i.amax((0, 2)), i.min(), i.max()
+        counts = m.sum(1), m.sum(), m.sum(-1, dtype=torch.float32), m.sum(-1) - 1
+        return one, several, *ends, *counts, i.to(torch.int32).sum(1), i.sum(1, dtype=torch.float64)
+
+
+def test_sums_and_extremes_of_whole_numbers_are_those_of_torch(seed: int) -> None:
+    torch.manual_seed(seed)
+    module, shape = Counted(), [int(torch.randint(1, 9, ())) for _ in range(3)]
+    inputs = [
+        (torch.randint(-(2**20), 2**20, shape), torch.randint(2, shape).bool()),
+        (torch.full(shape, -(2**30)), torch.ones(shape, dtype=torch.bool)),
+        (torch.full(shape, 2**30), torch.zeros(shape, dtype=torch.bool)),
+    ]
+    fast = tracea.optimize(module, inputs[0], budget=None, threads=1, listener=lambda *_: None)
+    for given in inputs:
+        for got, wanted in zip(fast(*given), module(*given), strict=True):
+            assert got.dtype == wanted.dtype
+            assert torch.equal(got, wanted)
+
+
+def test_sums_that_may_pass_what_is_counted_are_refused() -> None:
+    class Line(nn.Module):
+        def forward(self, i: torch.Tensor) -> torch.Tensor:
+            return i.sum(-1, dtype=torch.int32)
+
+    with pytest.raises(UnsupportedNode, match="may pass what is counted exactly"):
+        capture(Line(), (torch.arange(9),))

@@ -14,6 +14,7 @@ from torch import nn
 import tracea
 from tracea.core import reference
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidOption, InvalidShape, TraceaWarning
+from tracea.interface.torch import module as module_module
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.module import Compiled, OptimizedModule
 
@@ -295,3 +296,22 @@ def test_nested_tensors_are_refused_by_name(fast: OptimizedModule) -> None:
         nested = torch.nested.nested_tensor([torch.ones(4), torch.ones(3)])
     with pytest.raises(InvalidInput, match="got a nested tensor"):
         fast(nested)
+
+
+def test_a_kept_program_is_found_by_its_shapes_without_asking_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = [torch.randn(rows, 8) for rows in range(1, 18)]
+    fast = tracea.optimize(nn.ReLU(), (inputs[0],), budget=None, threads=1, listener=lambda *_: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TraceaWarning)  # of 17 shapes 16 are kept
+        for x in inputs:
+            fast(x)
+    known = inputs[:1] + inputs[2:]
+    with monkeypatch.context() as patch:
+        patch.setattr(module_module, "_check", lambda *_: pytest.fail("a program was asked"))
+        for x in known:
+            assert torch.equal(fast(x), x.relu())
+            assert torch.equal(copy.copy(fast)(x), x.relu())
+    assert torch.equal(fast(inputs[3].t().contiguous().t()), inputs[3].relu())  # in other strides
+    assert torch.equal(fast(inputs[1]), inputs[1].relu())  # compiled again, in place of the one that rested longest
+    with pytest.raises(InvalidDType):
+        fast(inputs[3].double().half().to(torch.complex64))

@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
-from tracea.core.op import ReduceKind, RowKind
+from tracea.core.op import ReduceKind, ReduceOp, RowKind
 from tracea.core.tensor_type import static
+from tracea.flow.places import EXACT_IN_F32
 from tracea.interface.torch import lower_images as images
+from tracea.interface.torch.integers import LARGEST
 
 if TYPE_CHECKING:
     import torch
@@ -102,7 +105,32 @@ def reduction(kind: ReduceKind) -> Callable[..., Node]:
         chosen = [axes] if isinstance(axes, int) else list(axes) if isinstance(axes, Sequence) else []
         if x.type.rank == 0:
             return low.cast(x, low.dtype)
+        if not low.dtype.is_float:
+            return _of_whole_numbers(low, kind, x, chosen or range(x.type.rank), keepdims=keepdims)
+        if not x.type.dtype.is_float:
+            x = low.cast(x, low.dtype)  # as torch converts them
         image = images.mean_of_image(low, kind, x, chosen, keepdims=keepdims)
         return image or low.reduce(kind, x, chosen or range(x.type.rank), keepdims=keepdims)
 
     return lower
+
+
+def _of_whole_numbers(low: Lowering, kind: ReduceKind, x: Node, axes: Sequence[int], *, keepdims: bool) -> Node:
+    """Append a sum or an extreme of integers or of a mask, in floats that hold each that there may be."""
+    if kind not in (ReduceKind.SUM, ReduceKind.MAX, ReduceKind.MIN) or low.dtype not in LARGEST:
+        low.refuse(f"a reduction of {x.type.dtype.value} to {low.dtype.value}", "convert them first: x.float()")
+    count = math.prod(static(x.type.shape[axis]) for axis in axes) if kind is ReduceKind.SUM else 1
+    limit = float(min(LARGEST[low.dtype], LARGEST[DType.I64]))
+    terms = low.integers.bounded(x, limit / max(count, 1))
+    if terms is None:
+        low.refuse(
+            f"sums of {x.type} to {low.dtype.value}, which may pass what is counted exactly ({limit:.0f})",
+            "sum masks or smaller integers, to int64, or convert them first: x.float()",
+        )
+    wide = DType.F32 if terms.most * count <= EXACT_IN_F32 else DType.F64
+    read = low.cast(x, wide)
+    found = low.add(ReduceOp(kind=kind, x=(read.type,), axes=tuple(axes), keepdims=keepdims), [read], part="wide")
+    ends = (terms.low, terms.high)
+    if kind is ReduceKind.SUM:
+        ends = (min(terms.low, 0.0) * count, max(terms.high, 0.0) * count)
+    return low.integers.state(low.cast(found, low.dtype), int(ends[0]), int(ends[1]))

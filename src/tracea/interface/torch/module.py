@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -34,7 +34,8 @@ _recompiling: Final = ProcessLock()
 class Compiled:
     """A program for inputs of given types, and what of its results is written to the tensors of a call.
 
-    ``report`` is what ``plan`` and ``explain()`` of the module hand on to.
+    ``report`` is what ``plan`` and ``explain()`` of the module hand on to; ``plain`` are the types of a call that is
+    tensors alone, None where the program takes others or asks more of them.
     """
 
     run: Run
@@ -42,6 +43,20 @@ class Compiled:
     output_spec: OutputSpec
     writes: tuple[InputWrite, ...] = ()
     report: Any = None
+    plain: tuple[_Plain, ...] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", _plain_types(self.input_spec))
+
+    def takes(self, args: tuple[Any, ...]) -> bool:
+        """Tell whether a call is tensors of exactly the compiled types, of which nothing else has to be asked."""
+        plain = self.plain
+        return plain is not None and len(args) == len(plain) and all(map(_fits, args, plain))
+
+    @property
+    def shapes(self) -> tuple[Any, ...] | None:
+        """The shapes of a call that :meth:`takes` may take."""
+        return None if self.plain is None else tuple(shape for shape, _, _ in self.plain)
 
     def call(self, given: Sequence[torch.Tensor], tensors: list[torch.Tensor]) -> Any:
         """Return the module's results for a call's tensors, which are ``given`` in the strides that were compiled."""
@@ -81,17 +96,17 @@ class OptimizedModule(torch.nn.Module):
         self._recompile = recompile
         self._signature = signature  # of the original forward: where a keyword's place is
         self._others: Others[Compiled] = Others()
-        self._plain = _plain_types(compiled.input_spec)
         self.training = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the module returned, computed by the program."""
         if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]  # a shape is a tensor then
             refuse_traced("module")
-        plain = self._plain
-        if plain is not None and not kwargs and len(args) == len(plain) and all(map(_fits, args, plain)):
-            tensors = list(args)
-            return self._compiled.call(tensors, tensors)
+        if not kwargs:
+            compiled = self._compiled if self._compiled.takes(args) else self._other_of(args)
+            if compiled is not None:
+                tensors = list(args)
+                return compiled.call(tensors, tensors)
         if kwargs and self._signature is not None and (places := in_places(self._signature, args, kwargs)):
             return self.forward(*places)
         return self._run_other(args, kwargs)
@@ -195,6 +210,16 @@ class OptimizedModule(torch.nn.Module):
             remedy="convert the original module and optimize it again",
         )
 
+    def _other_of(self, args: tuple[Any, ...]) -> Compiled | None:
+        """Return the program of another call whose tensors are exactly of its types, found by their shapes."""
+        if not all(isinstance(each, torch.Tensor) and not each.is_nested for each in args):
+            return None
+        other = self._others.find(tuple([each.shape for each in args]))
+        if other is None or not other.program.takes(args):
+            return None
+        self._others.use(other)
+        return other.program
+
     def _run_other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that is not exactly the compiled one: other strides, nested inputs, or another program."""
         refuse_traced("module")
@@ -240,7 +265,7 @@ class OptimizedModule(torch.nn.Module):
             is_type = isinstance(first_error, InvalidDType)  # whose remedies are two, and the module takes the first
             remedy = first_error.remedy if is_type else "give what was compiled, or let the module take this too"
             raise replace(first_error, expected=expected, remedy=remedy) from error
-        self._others.add(other)
+        self._others.add(other, other.shapes)
 
 
 def _plain_types(spec: InputSpec) -> tuple[_Plain, ...] | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from tracea.errors import TraceaWarning
@@ -19,9 +19,10 @@ _Program = TypeVar("_Program")
 
 @dataclass(slots=True, kw_only=True)
 class Other(Generic[_Program]):
-    """A program for other inputs than the first; ``used`` rises with each use."""
+    """A program for other inputs than the first, by a key of theirs; ``used`` rises with each use."""
 
     program: _Program
+    key: Hashable
     used: int
 
 
@@ -33,11 +34,16 @@ class Others(Generic[_Program]):
 
     def __init__(self) -> None:
         self._kept: list[Other[_Program]] = []
+        self._by_key: dict[Hashable, Other[_Program]] = {}
         self._uses = itertools.count()  # next() is one step for all threads
         self.added = 0
 
     def __iter__(self) -> Iterator[Other[_Program]]:
         return iter(self._kept)
+
+    def find(self, key: Hashable) -> Other[_Program] | None:
+        """Return the program that was added last under a key."""
+        return self._by_key.get(key)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -46,10 +52,10 @@ class Others(Generic[_Program]):
         """Note that a program was used now."""
         other.used = next(self._uses)
 
-    def add(self, program: _Program) -> None:
+    def add(self, program: _Program, key: Hashable) -> None:
         """Keep one more, in place of the one that rested longest where there are 16: warned of once."""
         kept = sorted(self._kept, key=lambda each: each.used)[-(_MAX_PROGRAMS - 2) :]
-        self._kept = [*kept, Other(program=program, used=next(self._uses))]
+        self._keep([*kept, Other(program=program, key=key, used=next(self._uses))])
         self.added += 1
         if self.added == _MAX_PROGRAMS:
             text = f"{_MAX_PROGRAMS + 1} shapes or types of inputs have come, and {_MAX_PROGRAMS} programs are kept"
@@ -59,6 +65,9 @@ class Others(Generic[_Program]):
     def copy(self) -> Others[_Program]:
         """Return the same programs with a history of their own."""
         copied: Others[_Program] = Others()
-        copied._kept = [Other(program=each.program, used=next(copied._uses)) for each in self._kept]
+        copied._keep([replace(each, used=next(copied._uses)) for each in self._kept])
         copied.added = len(copied._kept)
         return copied
+
+    def _keep(self, kept: list[Other[_Program]]) -> None:
+        self._kept, self._by_key = kept, {each.key: each for each in kept}
