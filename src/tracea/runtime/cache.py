@@ -25,16 +25,15 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import filelock
 import platformdirs
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
-from tracea.runtime.at_once import check_wanted
+from tracea.runtime.held_lock import held_lock
 from tracea.runtime.manifest import MANIFEST, Manifest, ManifestFile, damage, read_manifest, seal, sha256_file, sync
 from tracea.runtime.private_directory import hold_directory, make_private_directory, remove_abandoned
 from tracea.runtime.process_lock import ProcessLock
@@ -45,8 +44,6 @@ __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_sto
 _FORMAT: Final = "v1"
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,127}")  # the name of a directory, and of nothing above it
 _UNFINISHED: Final = re.compile(r"(held|removed)-[0-9a-f]{16}")  # with their builder's lock, or whose remover is gone
-_LOOK_SECONDS: Final = 0.5  # how often who waits for a lock asks whether anybody waits for him
-_LOCK_SECONDS: Final = 360.0  # longer than a compilation takes, but for units of many kernels on a busy machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +118,7 @@ class CacheStore:
             if self._problem is not None:
                 raise self._problem
             self.prepare()
-            with self._lock(key):
+            with held_lock(self._base / "locks" / f"{key}.lock"):
                 found = self._sound_entry(key, repair=True)
                 return found if found and not anew else self._publish(key, build, ingredients, anew=anew)
         except OSError as error:
@@ -305,37 +302,6 @@ class CacheStore:
                 raise
             if lock is not None:
                 return place, lock
-
-    @contextlib.contextmanager
-    def _lock(self, key: str) -> Generator[None]:
-        lock = filelock.FileLock(self._base / "locks" / f"{key}.lock", timeout=_LOOK_SECONDS, mode=0o600)
-        try:
-            _acquire(lock)
-        except (filelock.Timeout, NotImplementedError):
-            # A stuck holder or a file system without locks costs a second compilation, never a wrong entry:
-            # publishing is atomic.
-            yield
-            return
-        try:
-            yield
-        finally:
-            lock.release()
-
-
-def _acquire(lock: filelock.BaseFileLock) -> None:
-    """Wait for a lock, as long as somebody waits for what is built under it.
-
-    Raises: Timeout: its holder is stuck. GivenUp.
-    """
-    end = time.monotonic() + _LOCK_SECONDS
-    while True:
-        check_wanted()
-        try:
-            lock.acquire()
-            return
-        except filelock.Timeout:
-            if time.monotonic() >= end:
-                raise
 
 
 def _sealed_file(path: Path) -> ManifestFile:
