@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.interface.torch.compare import check_capture
+from tests.interface.torch.compare import as_array, check_capture
 from tests.interface.torch.modules import inputs_of
 from torch import nn
 
@@ -263,7 +263,8 @@ def test_attention_by_hand_over_a_dynamic_batch() -> None:
 
 def test_batch_norm_for_inference_is_an_epilogue() -> None:
     captured = checked(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU()), inputs_of((3, 4)))
-    assert kernels(run_pipeline(captured.graph).graph) == ["gemm"]
+    constants = {name: as_array(tensor) for name, tensor in captured.constants.items()}
+    assert kernels(run_pipeline(captured.graph, constants).graph) == ["gemm"]
 
 
 # Random modules.
