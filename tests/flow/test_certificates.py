@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tracea.core.op import GemmOp
 from tracea.doctor import host
+from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import CacheCorrupt, ProofFailed
 from tracea.flow import certificates, kernel
 from tracea.flow.kernel import build
@@ -63,8 +65,13 @@ def test_another_op_schedule_target_text_or_code_is_proved(proofs: list[str], mo
     schedule = find(VARIANT).default_schedule(op, target)
     build(op, VARIANT, schedule, replace(target, cores=target.cores + 1), kept=True)
     assert len(proofs) == 3
-    emit = kernel._emit
-    monkeypatch.setattr(kernel, "_emit", lambda *given: replace(emit(*given), text=emit(*given).text + "\n"))
+
+    def other_text(*given: Any, **more: Any) -> KernelSource:
+        source = printed(*given, **more)
+        return replace(source, text=f"{source.text}\n")
+
+    printed = kernel.print_unproved
+    monkeypatch.setattr(kernel, "print_unproved", other_text)
     built()
     assert len(proofs) == 4
     monkeypatch.setattr(certificates, "code_digest", lambda: "another release")
