@@ -47,6 +47,10 @@ class Range:
         """Return the numbers that are in both."""
         return Range(max(self.low, other.low), min(self.high, other.high))
 
+    def sums(self, count: int) -> Range:
+        """Return the range of sums of up to ``count`` of them."""
+        return Range(min(self.low, 0.0) * count, max(self.high, 0.0) * count)
+
     def joined(self, *others: Range) -> Range:
         """Return the range of what is in one of several."""
         every = (self, *others)

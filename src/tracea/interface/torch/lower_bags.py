@@ -14,7 +14,7 @@ from tracea.core.op import GatherRowsOp, ReduceKind, SumRowsOp, WeightedRowsOp
 from tracea.core.ops.weighted_rows import MOST_ROWS
 from tracea.core.tensor_type import TensorType
 from tracea.flow.reduction import wide_type
-from tracea.interface.torch.lower_indexed import Indexed, progression
+from tracea.interface.torch.lower_indexed import progression
 from tracea.interface.torch.types import torch_dtype_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def embedding_bag(
         low.refuse("bags that begin at offsets", _EQUAL)
     if each > MOST_ROWS:
         low.refuse(f"bags of {each} rows", f"give at most {MOST_ROWS} rows of a bag, and sum the results")
-    low.indexed.append(Indexed(indices, table.type.static_shape[0]))
+    low.check_indices(indices, table.type.static_shape[0])
     if mode == _MAX:
         op = GatherRowsOp(table=table.type, indices=low.reshape(indices, (count,)).type)
         rows = low.graph.add(op, [table, low.reshape(indices, (count,))], name=low.label("rows"))
@@ -90,7 +90,7 @@ def index_add(low: Lowering, x: Node, axis: int, places: Node, source: Node, alp
     order = (axis, *(each for each in range(x.type.rank) if each != axis))
     extent, *rest = (x.type.static_shape[each] for each in order)
     count = places.type.elements
-    low.indexed.append(Indexed(places, extent))
+    low.check_indices(places, extent)
     line = low.reshape(places, (count,))
     rows = low.reshape(low.permute(source, order), (count, math.prod(rest)))
     out = TensorType((extent, math.prod(rest)), wide_type(low.dtype))

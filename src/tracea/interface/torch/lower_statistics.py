@@ -12,9 +12,8 @@ from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unar
 from tracea.core.op import CumulativeSumOp, Epilogue, ReduceKind, ReduceOp, Statistic, StatisticsOp
 from tracea.core.tensor_type import TensorType, static
 from tracea.flow.channel_groups import add_group_scale, has_narrow_groups
-from tracea.flow.places import EXACT_IN_F32
-from tracea.interface.torch.integers import LARGEST
 from tracea.interface.torch.lower_pointwise import batch_norm
+from tracea.interface.torch.lower_rows import as_exact_floats
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
@@ -180,14 +179,6 @@ def _cumulative_sum(low: Lowering, x: Node, axis: int, dtype: DType, part: str) 
 def _cumulative_count(low: Lowering, x: Node, axis: int) -> Node:
     """Append sums of whole numbers, in floats that hold each of them: of a mask none is above the axis's extent."""
     extent = static(x.type.shape[axis])
-    limit = float(min(LARGEST.get(low.dtype, 0.0), LARGEST[DType.I64]))
-    terms = None if x.type.dtype.is_float else low.integers.bounded(x, limit / max(extent, 1))
-    if terms is None:
-        low.refuse(
-            f"cumulative sums of {x.type} to {low.dtype.value}, which may pass what is counted exactly ({limit:.0f})",
-            "sum masks or smaller integers, to int64, or sum before the call",
-        )
-    wide = DType.F32 if terms.most * extent <= EXACT_IN_F32 else DType.F64
-    sums = _cumulative_sum(low, low.cast(x, wide), axis, wide, "sums")
-    low_end, high_end = (int(end) * max(extent, 1) for end in (min(terms.low, 0.0), max(terms.high, 0.0)))
-    return low.integers.state(low.cast(sums, low.dtype), low_end, high_end)
+    read, terms = as_exact_floats(low, x, extent, "cumulative sums")
+    sums, ends = _cumulative_sum(low, read, axis, read.type.dtype, "sums"), terms.sums(extent)
+    return low.integers.state(low.cast(sums, low.dtype), int(ends.low), int(ends.high))
