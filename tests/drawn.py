@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-OF = 5
+OF = 10
 
 
 def drawn(count: int, values: Iterable[Any], *, of: str) -> list[Any]:

@@ -62,6 +62,15 @@ CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
         Line(lambda q, k, v, keep: SDPA(q, k, v, attn_mask=keep)),
         (values(2, 3, 9, 8), values(2, 3, 7, 8), values(2, 3, 7, 8), values(2, 1, 1, 7) < 0.5),
     ),
+    "windows of images": (Line(SDPA), (values(2, 3, 5, 4, 8), values(2, 3, 5, 6, 8), values(2, 3, 5, 6, 8))),
+    "windows, a mask of each": (
+        Line(lambda q, k, v, keep: SDPA(q, k, v, attn_mask=keep)),
+        (values(2, 3, 5, 4, 8), values(2, 3, 5, 6, 8), values(2, 3, 5, 6, 8), values(3, 1, 4, 6)),
+    ),
+    "windows, one mask": (
+        Line(lambda q, k, v, keep: SDPA(q, k, v, attn_mask=keep)),
+        (values(2, 3, 5, 4, 8), values(2, 3, 5, 6, 8), values(2, 3, 5, 6, 8), values(1, 5, 1, 6) < 0.5),
+    ),
     "float64": (SelfAttention(is_causal=True).double(), (values(2, 9, 32, dtype=torch.float64),)),
 }
 

@@ -308,7 +308,6 @@ def test_what_follows_a_transposed_convolution_goes_into_its_phases() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic"), "bicubic2d.vec: no op expresses it"),
         (lambda x: F.instance_norm(x, torch.zeros(8), torch.ones(8)), "updates its statistics"),
         (lambda x: F.max_pool1d(x[0], 3, dilation=2), "a window with gaps"),
         (
@@ -326,8 +325,6 @@ def test_what_is_not_captured_is_refused_with_its_line(line: Any, reason: str) -
 @pytest.mark.parametrize(
     ("line", "remedy"),
     [
-        (lambda x: F.interpolate(x, size=(12, 15), mode="bicubic"), r'or after it; `mode="bilinear", antialias=False`'),
-        (lambda x: F.interpolate(x, size=(4, 5), mode="bilinear", antialias=True), "outside of the optimized module"),
         (lambda x: F.unfold(x + 1.0, 3), "outside of the optimized module, before or after it; .* nn.Conv2d is both"),
         (
             lambda x: F.fold(x[:, :, 0, :1].repeat(1, 9, 1), (3, 3), 3),

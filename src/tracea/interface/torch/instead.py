@@ -9,13 +9,9 @@ __all__ = ["NO_OP", "told"]
 NO_OP: Final = "no op expresses it"
 _OUTSIDE: Final = "call it outside of the optimized module, before or after it"
 _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lists them), or {_OUTSIDE}"
-_BILINEAR: Final = '`mode="bilinear", antialias=False` is supported'
 _INSTEAD: Final = {
     **dict.fromkeys(("scatter_add", "scatter_reduce"), f"x.index_add(axis, places, rows) adds rows; else {_OUTSIDE}"),
     "sort": f"x.topk(k, axis) has the largest in order, up to 128; else {_OUTSIDE}",
-    "upsample_bicubic2d": f"{_OUTSIDE}; {_BILINEAR}",
-    "_upsample_bicubic2d_aa": f"{_OUTSIDE}; {_BILINEAR}",
-    "_upsample_bilinear2d_aa": f"{_OUTSIDE}; {_BILINEAR}",
     "im2col": f"{_OUTSIDE}; where a product with weights follows, nn.Conv2d is both in one",
     "col2im": f"{_OUTSIDE}; where a product with weights comes before it, nn.ConvTranspose2d is both in one",
 }

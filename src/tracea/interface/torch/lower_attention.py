@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ from tracea.core.ops.attention import like_queries
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
-    from tracea.core.tensor_type import Dim
+    from tracea.core.tensor_type import Dim, TensorType
     from tracea.interface.torch.lowering import Lowering
 
 __all__ = ["flash_for_cpu", "scaled_dot_product_attention"]
@@ -36,19 +37,21 @@ def scaled_dot_product_attention(
     if dropout_p > 0.0:
         low.refuse(f"dropout of {dropout_p} in attention", "call eval() on the module, or pass dropout_p=0.0")
     axes = q.type.rank
-    if not (axes == k.type.rank == v.type.rank and 2 <= axes <= _AXES):
-        low.refuse(f"attention over {axes}, {k.type.rank} and {v.type.rank} axes", "merge the axes before the tokens")
+    if not (axes == k.type.rank == v.type.rank and axes >= 2):
+        low.refuse(f"attention over {axes}, {k.type.rank} and {v.type.rank} axes", "give all of them the same axes")
     if not all(node.type.is_static for node in (q, k, v)):
         low.refuse("attention over a dynamic axis", "write it as products and a softmax, or compile each shape")
     if not q.type.dtype.is_float:
         low.refuse(f"attention over {q.type.dtype.value}", "convert it to floats")
-    queries, keys, values = (low.reshape(node, _four(node)) for node in (q, k, v))
+    if axes > _AXES:
+        k, v = (low.expand(node, (*q.type.shape[:-3], *node.type.shape[-3:])) for node in (k, v))
+    queries, keys, values = (low.reshape(node, _four(node.type)) for node in (q, k, v))
     heads, kv_heads = queries.type.shape[1], keys.type.shape[1]
     if heads != kv_heads and not (enable_gqa or kv_heads == 1):
         low.refuse(f"{heads} query heads over {kv_heads} key heads", "pass enable_gqa=True")
     batch = queries.type.shape[0]
     keys, values = (_of_batch(low, node, batch) for node in (keys, values))
-    masks = () if attn_mask is None else (attn_mask,)
+    masks = () if attn_mask is None else (_of_four(low, attn_mask, q.type.shape),)
     op = AttentionOp(
         q=queries.type,
         k=keys.type,
@@ -88,9 +91,21 @@ def _score(masks: Sequence[Node]) -> Epilogue:
     return Epilogue(expr, (mask.type,))
 
 
-def _four(node: Node) -> tuple[Dim, ...]:
-    shape = node.type.shape
-    return (*(1 for _ in range(_AXES - len(shape))), *shape)
+def _four(given: TensorType) -> tuple[int, ...]:
+    """Return an extent of batches, one of heads, and the last two; axes before the heads are all batches."""
+    shape = given.static_shape
+    *batch, heads = (1, 1, *shape[:-2])
+    return (math.prod(batch), heads, *shape[-2:])
+
+
+def _of_four(low: Lowering, mask: Node, queries: tuple[Dim, ...]) -> Node:
+    """Return a mask for batches that are one axis, where those of the queries are several."""
+    if len(queries) <= _AXES or mask.type.rank < _AXES:
+        return mask
+    batches = mask.type.shape[:-3]
+    if any(dim != 1 for dim in batches):
+        mask = low.expand(mask, (*queries[:-3], *mask.type.shape[-3:]))
+    return low.reshape(mask, _four(mask.type))
 
 
 def _of_batch(low: Lowering, node: Node, batch: Dim) -> Node:

@@ -6,10 +6,8 @@ Which rows these are, and their weights, follows from the sizes alone: they are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import torch
 
 from tracea.core.dtype import DType
@@ -17,30 +15,40 @@ from tracea.core.op import WeightedRowsOp
 from tracea.core.tensor_type import TensorType, static
 from tracea.flow.reduction import wide_type
 from tracea.interface.torch.lower_images import as_image
+from tracea.interface.torch.samples import Places, between, cubic, nearest_of, smoothed
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["Places", "upsample_linear", "upsample_nearest"]
+__all__ = ["upsample_between", "upsample_nearest"]
 
-Places = tuple[torch.Tensor, torch.Tensor]  # rows of each sum and their weights, (n, k) both
 _SMALL: Final = 128  # rows and columns together; ATen, native/cpu/UpSampleKernel.cpp, _use_vectorized_kernel_cond_2d
 _VECTOR: Final = 8  # floats of a vector of AVX2
 _FEW_TIMES: Final = 4
 
 
-def upsample_linear(
-    low: Lowering, x: Node, size: Sequence[int] | None, align_corners: bool, factors: Sequence[float] | None
-) -> Node:
-    """Lower an image of any other size whose pixels lie between those of x, or a sequence so."""
-    del size  # the result's shape has it
-    kind = torch.float64 if low.dtype is DType.F64 else torch.float32
+def upsample_between(*, is_cubic: bool = False, is_smoothed: bool = False) -> Callable[..., Node]:
+    """Return the lowering of an image of any other size whose pixels lie between those of x, or a sequence so.
 
-    def between(old: int, new: int, factor: float | None) -> Places:
-        return _between(old, new, bool(align_corners), factor, kind)
+    A pixel is a sum of two of x along each axis, of four by ``is_cubic``; ``is_smoothed`` takes as many as a smaller
+    image has for each of its own (torch's ``antialias=True``).
+    """
 
-    return _resampled(low, x, factors, between)
+    def lower(
+        low: Lowering, x: Node, size: Sequence[int] | None, align_corners: bool, factors: Sequence[float] | None
+    ) -> Node:
+        del size  # the result's shape has it
+        kind, align = _kind(low), bool(align_corners)
+
+        def places(old: int, new: int, factor: float | None) -> Places:
+            if is_smoothed:
+                return smoothed(old, new, align, factor, kind, is_cubic)
+            return (cubic if is_cubic else between)(old, new, align, factor, kind)
+
+        return _resampled(low, x, factors, places)
+
+    return lower
 
 
 def upsample_nearest(*, exact: bool) -> Callable[..., Node]:
@@ -51,16 +59,19 @@ def upsample_nearest(*, exact: bool) -> Callable[..., Node]:
 
     def lower(low: Lowering, x: Node, size: Sequence[int] | None, factors: Sequence[float] | None) -> Node:
         del size
-        kind = torch.float64 if low.dtype is DType.F64 else torch.float32
-
+        kind = _kind(low)
         small = x.type.rank == 4 and sum(static(dim) for dim in low.shape[2:]) <= _SMALL
 
         def nearest(old: int, new: int, factor: float | None) -> Places:
-            return _nearest(old, new, exact, factor, kind, small)
+            return nearest_of(old, new, exact, factor, kind, small)
 
         return _resampled(low, x, factors, nearest, repeats=True)
 
     return lower
+
+
+def _kind(low: Lowering) -> torch.dtype:
+    return torch.float64 if low.dtype is DType.F64 else torch.float32
 
 
 def _resampled(
@@ -151,45 +162,3 @@ def _sums(low: Lowering, table: Node, places: Places, dtype: DType, part: str) -
     shape = (table.type.shape[0], indices.type.shape[0], table.type.shape[2])
     op = WeightedRowsOp(table=table.type, indices=indices.type, weights=weights.type, out=TensorType(shape, dtype))
     return low.graph.add(op, [table, indices, weights], name=low.label(part))
-
-
-@lru_cache(maxsize=256)
-def _between(old: int, new: int, align: bool, factor: float | None, kind: torch.dtype) -> Places:
-    """Return the two pixels between which each new one lies, and their shares of it.
-
-    With ``align`` the first and the last pixels are those of the image; else pixel i lies at (i + 0.5) / factor - 0.5,
-    in the arithmetic of ``kind``, and beyond the first and the last centre the value stays. Of as many pixels each is
-    itself, whatever the factor.
-
-    Source: ATen, native/UpSample.h, area_pixel_compute_scale and compute_source_index_and_lambda.
-    """
-    real = np.float64 if kind is torch.float64 else np.float32
-    places = np.arange(new, dtype=real)
-    if old == new:
-        at = places
-    elif align:
-        at = places * (real(old - 1) / real(new - 1) if new > 1 else real(0))
-    else:
-        scale = real(1.0 / factor) if factor else real(old) / real(new)
-        at = np.maximum(scale * (places + real(0.5)) - real(0.5), real(0))
-    first = np.minimum(np.floor(at.astype(np.float32)).astype(np.int64), old - 1)
-    later = np.clip(at - first.astype(real), real(0), real(1))
-    both = np.stack([first, np.minimum(first + 1, old - 1)], 1)
-    shares = np.stack([real(1) - later, later], 1)
-    return torch.from_numpy(both), torch.from_numpy(shares)  # pyright: ignore[reportUnknownMemberType]
-
-
-@lru_cache(maxsize=256)
-def _nearest(old: int, new: int, exact: bool, factor: float | None, kind: torch.dtype, small: bool) -> Places:
-    """Return the pixel that each new one is, as torch finds it for images of ``kind``, and a weight of 1.
-
-    Of ``small`` images torch's kernel finds it in another arithmetic, which is that for channels last as well.
-    """
-    named = "_upsample_nearest_exact" if exact else "upsample_nearest"
-    every = torch.arange(old, dtype=kind)
-    if small:
-        image = every.expand(1, 4, 1, old).contiguous(memory_format=torch.channels_last)
-        found = getattr(torch.ops.aten, f"{named}2d").default(image, [1, new], None, factor)[0, 0, 0]
-    else:
-        found = getattr(torch.ops.aten, f"{named}1d").default(every.reshape(1, 1, old), [new], factor)[0, 0]
-    return found.reshape(new, 1).to(torch.int64), torch.ones(new, 1, dtype=kind)

@@ -261,7 +261,7 @@ def _nearest(axes: int) -> Rule:
     return nearest
 
 
-def _linear_between(axes: int) -> Rule:
+def _between_pixels(axes: int) -> Rule:
     def between(x: Type, size: Sequence[int] | None, align: bool, factors: Sequence[float] | None) -> Type:
         del align
         return _resized(axes, x, size, factors)
@@ -330,8 +330,11 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.upsample_nearest1d.vec": _nearest(1),
     "aten._upsample_nearest_exact2d.vec": _nearest(2),
     "aten._upsample_nearest_exact1d.vec": _nearest(1),
-    "aten.upsample_bilinear2d.vec": _linear_between(2),
-    "aten.upsample_linear1d.vec": _linear_between(1),
+    "aten.upsample_bilinear2d.vec": _between_pixels(2),
+    "aten.upsample_linear1d.vec": _between_pixels(1),
+    "aten.upsample_bicubic2d.vec": _between_pixels(2),
+    "aten._upsample_bilinear2d_aa.vec": _between_pixels(2),
+    "aten._upsample_bicubic2d_aa.vec": _between_pixels(2),
     "aten.cat.default": _concatenated,
     "aten.concat.default": _concatenated,
     "aten.stack.default": _stacked,
