@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = pytest.StashKey[Path]()
-# Where tests compile, a run draws one in five (tests/drawn.py): of the kinds of each test of many, and of the other
+# Where tests compile, a run draws one in ten (tests/drawn.py): of the kinds of each test of many, and of the other
 # tests of a file; and so of all tests that are marked ``costly``. What guards the kernels themselves, their text,
 # proofs, fences and gates, is run whole, and so is what is marked ``whole``: refusals cost nothing.
 COMPILING = ("bench", "flow", "interface")

@@ -34,6 +34,13 @@ LINES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "clamped": lambda ids: ids.clamp(1, 3),
     "negative ones": lambda ids: torch.where(ids - 3 < 0, ids + 4, ids),
     "by a mask": lambda ids: (ids.ne(1).long() * 2) + ids.ne(2),
+    "products": lambda ids: ids * ids + ids * 3,
+    "bloom": lambda ids: ((ids.gt(2).long().cumsum(-1) - 1) * ids.gt(2))[:, None],
+    "places of an input's": lambda ids: (ids.cumsum(1) * ids - 1).long(),
+    "int32": lambda ids: ids.int() * 3,
+    "quotients": lambda ids: ((ids - 7) // 3, (7 - ids) // ids.ne(-1).long().add(1), (ids - 3) // -2, 5 - ids // 2),
+    "what is left": lambda ids: ((ids - 7) % 3, (3 - ids) % 4 * 2, (ids - 3) % -2, torch.arange(9) % 4 + ids[0, 0]),
+    "torch's": lambda ids: (torch.div(ids - 9, 4, rounding_mode="floor"), torch.remainder(9 - ids, 4)),
     "cancelled": lambda ids: (ids + BASE) * 3 - 3 * BASE - ids,
 }
 
@@ -66,7 +73,7 @@ def test_cumulative_sums_of_integers_are_those_of_torch(name: str) -> None:
     captured = capture(module, (ids,))
     check_capture(captured, module, (ids,))
     is_bounded = name not in ("types", "one", "differences")
-    assert captured.input_spec.small == (frozenset() if is_bounded else frozenset({"ids"}))
+    assert captured.input_spec.small == ({} if is_bounded else {"ids": 2**30})
 
 
 @pytest.mark.slow
@@ -98,7 +105,7 @@ def test_counts_that_may_pass_what_f64_holds_are_refused() -> None:
     with pytest.raises(
         UnsupportedNode, match=r"cumulative sums of i32.* to i32, .*\(2147483647\).*sum masks or smaller"
     ):
-        capture(Line(lambda ids: ids.cumsum(0, dtype=torch.int32)), torch.ones(3, dtype=torch.int32))
+        capture(Line(lambda ids: ids.cumsum(0, dtype=torch.int32)), torch.ones(2**15, dtype=torch.int32))
     with pytest.raises(UnsupportedNode, match=r"cumulative sums of f32.* to i64"):
         capture(Line(lambda x: x.cumsum(0, dtype=torch.int64)), torch.ones(3))
 
@@ -127,14 +134,15 @@ def test_a_program_computes_them_exactly_and_checks_what_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("line", "dtype"),
     [
-        (lambda ids: ids * ids, torch.int64),  # up to 2^60
-        (lambda ids: ids * 3, torch.int32),  # which wraps around
+        (lambda ids: ids * ids * ids * ids, torch.int64),  # up to 2^64
+        (lambda ids: ids * ids * 3, torch.int32),  # which wraps around
         (lambda ids: ids + 1, torch.int8),
-        (lambda ids: ids // 2, torch.int64),
+        (lambda ids: ids // (ids - 9), torch.int64),  # by 0
+        (lambda ids: ids % (ids - 9), torch.int64),
         (lambda ids: ids**2, torch.int64),
         (lambda ids: (ids * 1.5).long() + 1, torch.int64),  # of floats nothing says how large they are
     ],
-    ids=["product", "int32", "int8", "quotient", "power", "floats"],
+    ids=["product", "int32", "int8", "quotient", "rest", "power", "floats"],
 )
 def test_what_may_not_be_exact_is_refused_with_a_remedy(line: Callable[..., Any], dtype: torch.dtype) -> None:
     with pytest.raises(
@@ -142,6 +150,36 @@ def test_what_may_not_be_exact_is_refused_with_a_remedy(line: Callable[..., Any]
     ) as e:
         capture(Line(line), torch.arange(4, dtype=dtype))
     assert "test_integers.py:" in e.value.location
+
+
+def test_inputs_are_held_to_what_the_arithmetic_needs_and_quotients_are_torchs_up_to_it(seed: int) -> None:
+    class Line(nn.Module):
+        def forward(self, ids: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return (ids + 5).cumsum(0) * ids, (i - 3) // 7, i % 10007, (5 - i) // -123, (i + 1) % -4096
+
+    rng = torch.Generator().manual_seed(seed)
+    ids, i = torch.randint(-(2**23), 2**23, (33,), generator=rng), torch.randint(-(2**30), 2**30, (999,), generator=rng)
+    i[:3] = torch.tensor([-(2**30), 2**30, 0])
+    captured = capture(Line(), (ids, i))
+    assert captured.input_spec.small == {"ids": 2**23, "i": 2**30}
+    fast = tracea.optimize(Line(), (ids, i), budget=None, threads=1, listener=lambda *_: None)
+    for got, wanted in zip(fast(ids, i), Line()(ids, i), strict=True):
+        assert torch.equal(got, wanted)
+    with pytest.raises(InvalidInput, match=r"got 8388609, expected integers within ±8388608 \(2\^23\)"):
+        fast(torch.full_like(ids, 2**23 + 1), i)
+
+
+def test_rows_named_by_a_quotient_or_what_it_leaves_need_no_check(seed: int) -> None:
+    class Halves(nn.Module):
+        def forward(self, x: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            places = scores.topk(4)[1]
+            return x[places // 3], x[places % 5]
+
+    torch.manual_seed(seed)
+    inputs = torch.randn(7, 4), torch.randn(18)
+    captured = capture(Halves(), inputs)
+    assert captured.ranges == () and not captured.input_spec.rows
+    check_capture(captured, Halves(), inputs)
 
 
 class Counted(nn.Module):
@@ -175,4 +213,4 @@ def test_sums_that_may_pass_what_is_counted_are_refused() -> None:
             return i.sum(-1, dtype=torch.int32)
 
     with pytest.raises(UnsupportedNode, match="may pass what is counted exactly"):
-        capture(Line(), (torch.arange(9),))
+        capture(Line(), (torch.arange(2**15),))

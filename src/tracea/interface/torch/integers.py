@@ -1,14 +1,15 @@
 """How large whole numbers of a graph may become: kernels compute them in f64, and do not wrap around as torch does.
 
 Arithmetic is taken where no result, whatever a call gives, passes what f64 counts and its own type holds. The inputs
-that it reads are therefore held to 2^30 by each call: indices are no larger. What is known of places that the graph
-finds itself, and of counts of what a mask has set, needs no check of a call.
+that it reads are therefore held to 2^30 by each call, since indices are no larger, and to less where that is what the
+arithmetic needs: a product of two such numbers has none of 2^30. What is known of places that the graph finds itself,
+and of counts of what a mask has set, needs no check of a call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
     from tracea.core.graph import Graph, Node
 
-__all__ = ["LARGEST", "SMALL_INTEGERS", "Integers", "Range"]
+__all__ = ["LARGEST", "Integers", "Range"]
 
-SMALL_INTEGERS: Final = 2**30
+_LIMITS: Final = tuple(2**bits for bits in (30, 26, 23, 20, 16))  # the first that suffices is what inputs are held to
 LARGEST: Final = {DType.I64: float(EXACT_INTEGERS), DType.I32: 2.0**31 - 1.0}
 
 
@@ -69,16 +70,23 @@ _OF_TYPE: Final = {
 
 
 class Integers:
-    """Knows how large the whole numbers of a graph may be; ``read`` are the inputs on whose limit that rests."""
+    """Knows how large the whole numbers of a graph may be; ``limits`` has those inputs on whose limit that rests."""
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
         self._graph, self._constants = graph, constants
         self._stated: dict[str, Range] = {}
-        self.read: set[str] = set()
+        self._sums: dict[str, tuple[Node, int]] = {}
+        self.limits: dict[str, int] = {}
+        self._limit = _LIMITS[0]  # of inputs that nothing holds to less
 
     def state(self, node: Node, low: int, high: int) -> Node:
         """Return a node after noting that its elements are from ``low`` to ``high``, whatever a call gives."""
         self._stated[node.id] = Range(float(low), float(high))
+        return node
+
+    def state_sums(self, node: Node, of: Node, count: int) -> Node:
+        """Return a node after noting that its elements are sums of up to ``count`` of those of another."""
+        self._sums[node.id] = (of, count)
         return node
 
     def of(self, node: Node) -> Range:
@@ -91,20 +99,25 @@ class Integers:
         """Tell whether a kernel computes what torch does, of inputs that are then held to a limit."""
         if dtype not in LARGEST:
             return False
-        read: set[str] = set()
-        is_exact = _range(expr, [self._of(operand, read) for operand in operands]).most <= LARGEST[dtype]
-        if is_exact:
-            self.read |= read
-        return is_exact
+        found = self._held(
+            lambda read: _range(expr, [self._of(operand, read) for operand in operands]), LARGEST[dtype]
+        )
+        return found is not None
 
     def bounded(self, node: Node, most: float) -> Range | None:
         """Return what a value's elements may be if none is above ``most``, of inputs that are then held to a limit."""
-        read: set[str] = set()
-        found = self._of(node, read)
-        if found.most > most:
-            return None
-        self.read |= read
-        return found
+        return self._held(lambda read: self._of(node, read), most)
+
+    def _held(self, of: Callable[[set[str]], Range], most: float) -> Range | None:
+        """Return a range that ``of`` finds and that has nothing above ``most``; hold what it read to the limit."""
+        for limit in _LIMITS:
+            self._limit, read = limit, set[str]()
+            found = of(read)
+            self._limit = _LIMITS[0]
+            if found.most <= most:
+                self.limits |= {name: min(limit, self.limits.get(name, limit)) for name in read}
+                return found
+        return None
 
     def _of(self, node: Node, read: set[str]) -> Range:
         """Return the range of a value's elements; note the inputs that it comes from."""
@@ -113,6 +126,9 @@ class Integers:
     def _made(self, node: Node, read: set[str]) -> Range:
         if node.id in self._stated:
             return self._stated[node.id]
+        if node.id in self._sums:
+            of, count = self._sums[node.id]
+            return self._of(of, read).sums(count)
         if node.type.dtype.is_float or node.type.dtype is DType.BOOL:
             return _ANY  # of a mask its type says it
         sources = [self._graph[name] for name in node.inputs]
@@ -136,7 +152,8 @@ class Integers:
         if tensor is None:
             if node.type.dtype not in (DType.U8, DType.I8):  # whose own limits are lower
                 read.add(node.id)
-            return Range(-float(SMALL_INTEGERS), float(SMALL_INTEGERS))
+            limit = float(min(self._limit, self.limits.get(node.id, self._limit)))
+            return Range(-limit, limit)
         return Range(float(tensor.min()), float(tensor.max())) if tensor.numel() else Range(0.0, 0.0)
 
 
@@ -153,6 +170,12 @@ def _range(expr: Expr, operands: Sequence[Range]) -> Range:
             return Range(-parts[0].high, -parts[0].low, most)
         case Unary(function=UnaryFunction.ABS):
             return Range(0.0, max(abs(parts[0].low), abs(parts[0].high)), most)
+        case Unary(UnaryFunction.FLOOR, Binary(BinaryFunction.DIV, left, right)):
+            return _floor(_range(left, operands), _range(right, operands))
+        case Binary(BinaryFunction.SUB, left, Binary(BinaryFunction.MUL, quotient, divisor)) if quotient == _down(
+            left, divisor
+        ):
+            return _rest(parts[0], _range(divisor, operands))
         case Binary(function=function):
             return _of_two(function, parts[0], parts[1], most)
         case Select():
@@ -162,6 +185,27 @@ def _range(expr: Expr, operands: Sequence[Range]) -> Range:
             return parts[0]
         case _:
             return _ANY
+
+
+def _down(left: Expr, right: Expr) -> Expr:
+    return Unary(UnaryFunction.FLOOR, left / right)
+
+
+def _floor(left: Range, right: Range) -> Range:
+    """Return the range of quotients that are rounded down, of divisors that are not 0."""
+    most = max(left.most, right.most)
+    if right.low <= 0.0 <= right.high or math.isinf(most):
+        return _ANY
+    corners = [a / b for a in (left.low, left.high) for b in (right.low, right.high)]
+    return Range(math.floor(min(corners)), math.floor(max(corners)), most)
+
+
+def _rest(left: Range, right: Range) -> Range:
+    """Return the range of what such a quotient leaves, which has the sign of the divisor."""
+    most = 2 * max(left.most, right.most)
+    if right.low <= 0.0 <= right.high or math.isinf(most):
+        return _ANY
+    return Range(min(right.low + 1.0, 0.0), max(right.high - 1.0, 0.0), most)
 
 
 def _of_two(function: BinaryFunction, left: Range, right: Range, most: float) -> Range:

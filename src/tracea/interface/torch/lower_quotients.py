@@ -2,7 +2,8 @@
 
 A quotient's floor is taken from what is left of the division, not from the rounded quotient: ``1 // 0.1`` is 9, since
 0.1 is a little more than a tenth. One operator of torch rounds each step to its type, and takes a 16-bit dividend and
-a single divisor in float32; these results jump, so that a step that is rounded elsewhere would be off by one.
+a single divisor in float32; these results jump, so that a step that is rounded elsewhere would be off by one. Of whole numbers below 2^53 it is the rounded quotient's: a
+quotient that is not whole is at least 1/y below the next whole number, and its rounding moves it by less.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ def div(low: Lowering, left: Operand, right: Operand, rounding_mode: str | None 
     """Lower ``left / right``, the floor of it, or its whole part."""
     if rounding_mode is None:
         return low.pointwise(_X / _Y, left, right)
+    if not low.dtype.is_float:
+        if rounding_mode != "floor":
+            low.refuse("the whole part of a quotient of integers", 'round it down: rounding_mode="floor"')
+        return low.pointwise(_down(_X / _Y), left, right)
     return _lowered(low, left, right, _floor if rounding_mode == "floor" else _whole_part, of_single_in_f32=True)
 
 
@@ -38,6 +43,8 @@ def floor_divide(low: Lowering, left: Operand, right: Operand) -> Node:
 
 def remainder(low: Lowering, left: Operand, right: Operand) -> Node:
     """Lower ``left % right``, which has the sign of the divisor."""
+    if not low.dtype.is_float:
+        return low.pointwise(_X - _down(_X / _Y) * _Y, left, right)
     return _lowered(low, left, right, _rest)
 
 

@@ -12,7 +12,7 @@ from tracea.core.op import ReduceKind, ReduceOp, RowKind
 from tracea.core.tensor_type import static
 from tracea.flow.places import EXACT_IN_F32
 from tracea.interface.torch import lower_images as images
-from tracea.interface.torch.integers import LARGEST, Range
+from tracea.interface.torch.integers import LARGEST
 
 if TYPE_CHECKING:
     import torch
@@ -120,14 +120,13 @@ def _of_whole_numbers(low: Lowering, kind: ReduceKind, x: Node, axes: Sequence[i
     if kind not in (ReduceKind.SUM, ReduceKind.MAX, ReduceKind.MIN) or low.dtype not in LARGEST:
         low.refuse(f"a reduction of {x.type.dtype.value} to {low.dtype.value}", "convert them first: x.float()")
     count = math.prod(static(x.type.shape[axis]) for axis in axes) if kind is ReduceKind.SUM else 1
-    read, terms = as_exact_floats(low, x, count, "sums")
+    read = as_exact_floats(low, x, count, "sums")
     found = low.add(ReduceOp(kind=kind, x=(read.type,), axes=tuple(axes), keepdims=keepdims), [read], part="wide")
-    ends = terms.sums(count) if kind is ReduceKind.SUM else terms
-    return low.integers.state(low.cast(found, low.dtype), int(ends.low), int(ends.high))
+    return low.integers.state_sums(low.cast(found, low.dtype), x, count)
 
 
-def as_exact_floats(low: Lowering, x: Node, count: int, what: str) -> tuple[Node, Range]:
-    """Return integers or a mask as floats that hold each sum of up to ``count`` of them, and what they may be."""
+def as_exact_floats(low: Lowering, x: Node, count: int, what: str) -> Node:
+    """Return integers or a mask as floats that hold each sum of up to ``count`` of them."""
     limit = LARGEST.get(low.dtype, 0.0)
     terms = None if x.type.dtype.is_float else low.integers.bounded(x, limit / max(count, 1))
     if terms is None:
@@ -135,4 +134,4 @@ def as_exact_floats(low: Lowering, x: Node, count: int, what: str) -> tuple[Node
             f"{what} of {x.type} to {low.dtype.value}, which may pass what is counted exactly ({limit:.0f})",
             "sum masks or smaller integers, to int64, or convert them first: x.float()",
         )
-    return low.cast(x, DType.F32 if terms.most * count <= EXACT_IN_F32 else DType.F64), terms
+    return low.cast(x, DType.F32 if terms.most * count <= EXACT_IN_F32 else DType.F64)

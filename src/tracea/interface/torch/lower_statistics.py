@@ -179,6 +179,6 @@ def _cumulative_sum(low: Lowering, x: Node, axis: int, dtype: DType, part: str) 
 def _cumulative_count(low: Lowering, x: Node, axis: int) -> Node:
     """Append sums of whole numbers, in floats that hold each of them: of a mask none is above the axis's extent."""
     extent = static(x.type.shape[axis])
-    read, terms = as_exact_floats(low, x, extent, "cumulative sums")
-    sums, ends = _cumulative_sum(low, read, axis, read.type.dtype, "sums"), terms.sums(extent)
-    return low.integers.state(low.cast(sums, low.dtype), int(ends.low), int(ends.high))
+    read = as_exact_floats(low, x, extent, "cumulative sums")
+    sums = _cumulative_sum(low, read, axis, read.type.dtype, "sums")
+    return low.integers.state_sums(low.cast(sums, low.dtype), x, extent)

@@ -384,7 +384,7 @@ def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
         if name in spec.rows:
             check_rows(tensor, spec.rows[name], name)
         if name in spec.small:
-            check_small(tensor, name)
+            check_small(tensor, spec.small[name], name)
         elif name not in spec.rows:
             check_exact(tensor, name)
     if not torch.is_grad_enabled():

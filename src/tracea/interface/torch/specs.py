@@ -45,10 +45,10 @@ class InputSpec:
     """The structure of ``(args, kwargs)`` and the types of the tensors in it.
 
     ``rows`` says, by name, of how many rows an input's elements name one; ``limited`` are the positions of those and of
-    other inputs that not every value of their type may be in, ``small`` the names of those whose integers are computed
-    with. ``strides`` has those of the example's tensors where the
-    module asks for them, and ``gradients`` which of them asked for a gradient where it asks for that: to others it may
-    give another result. ``places`` has where in its storage each lies, where the module asks.
+    other inputs that not every value of their type may be in, ``small`` what those may be at most whose integers are
+    computed with. ``strides`` has those of the example's tensors where the module asks for them, and ``gradients``
+    which of them asked for a gradient where it asks for that: to others it may give another result. ``places`` has
+    where in its storage each lies, where the module asks.
     """
 
     tree: pytree.TreeSpec
@@ -56,7 +56,7 @@ class InputSpec:
     names: tuple[str, ...]
     types: tuple[TensorType, ...]
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
-    small: frozenset[str] = frozenset()
+    small: Mapping[str, int] = field(default_factory=dict[str, int])
     strides: tuple[tuple[int, ...], ...] | None = None
     gradients: tuple[bool, ...] | None = None
     places: tuple[Place, ...] | None = None
@@ -65,7 +65,7 @@ class InputSpec:
     def __post_init__(self) -> None:
         """Note which inputs' values each call looks at."""
         given = enumerate(zip(self.types, self.names, strict=True))
-        checked = self.small.union(self.rows)
+        checked = {*self.small, *self.rows}
         limited = tuple(index for index, (type_, name) in given if name in checked or type_.dtype is DType.I64)
         object.__setattr__(self, "limited", limited)
 

@@ -14,7 +14,6 @@ from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride
 from tracea.interface.ranges import EXACT_INTEGERS
-from tracea.interface.torch.integers import SMALL_INTEGERS
 from tracea.runtime.buffers import view
 from tracea.runtime.tensor_state import check_storage, refuse_tangent
 from tracea.runtime.tracing import refuse_traced
@@ -144,15 +143,14 @@ def check_exact(tensor: torch.Tensor, field: str) -> None:
         )
 
 
-def check_small(tensor: torch.Tensor, field: str) -> None:
-    """Check that integers are so small that what a program computes of them is exact.
+def check_small(tensor: torch.Tensor, limit: int, field: str) -> None:
+    """Check that integers are so small, a power of two, that what a program computes of them is exact.
 
     Raises:
-        InvalidInput: a value is beyond ±2^30.
+        InvalidInput: a value is beyond the limit.
     """
-    _check_within(
-        tensor, SMALL_INTEGERS, f"integers within ±{SMALL_INTEGERS} (2^30): forward computes with them", field
-    )
+    power = limit.bit_length() - 1
+    _check_within(tensor, limit, f"integers within ±{limit} (2^{power}): forward computes with them", field)
 
 
 def _check_within(tensor: torch.Tensor, limit: int, expected: str, field: str) -> None:

@@ -116,7 +116,7 @@ class Walk:
         return Captured(
             graph=self.graph,
             constants=self.tensors,
-            input_spec=replace(input_spec, rows=rows, small=frozenset(self.low.integers.read)),
+            input_spec=replace(input_spec, rows=rows, small=self.low.integers.limits),
             output_spec=output_spec,
             locations=self.locations,
             ranges=ranges,
