@@ -201,6 +201,10 @@ def _view(op: ViewOp, x: Array) -> Array:
             for axis, (start, step, size) in enumerate(zip(op.starts, op.steps, shape, strict=True)):
                 x = np.take(x, start + step * np.arange(size), axis=axis)
             return x
+        case ViewKind.WINDOWS:
+            (axis,), (step,) = op.axes, op.steps
+            windows = np.lib.stride_tricks.sliding_window_view(x, shape[-1], axis)
+            return np.take(windows, step * np.arange(shape[axis]), axis=axis)
 
 
 def _join(op: JoinOp, parts: Sequence[Array]) -> Array:

@@ -325,11 +325,6 @@ def test_what_is_not_captured_is_refused_with_its_line(line: Any, reason: str) -
 @pytest.mark.parametrize(
     ("line", "remedy"),
     [
-        (lambda x: F.unfold(x + 1.0, 3), "outside of the optimized module, before or after it; .* nn.Conv2d is both"),
-        (
-            lambda x: F.fold(x[:, :, 0, :1].repeat(1, 9, 1), (3, 3), 3),
-            "outside of the optimized module.*ConvTranspose2d",
-        ),
         (lambda x: F.grid_sample(x, torch.zeros(1, 3, 3, 2), align_corners=False), "lists them.*, or call it outside"),
     ],
 )

@@ -71,6 +71,7 @@ class ViewKind(Enum):
     PERMUTE = "permute"
     SLICE = "slice"
     EXPAND = "expand"
+    WINDOWS = "windows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,9 @@ class ViewOp(Op):
     Fields by kind:
         RESHAPE and EXPAND take ``shape``; PERMUTE takes ``axes`` (axis i of the result is axis ``axes[i]`` of x);
         SLICE takes ``starts``, ``shape`` and ``steps``: index i of the result is ``start + i*step`` of x, so a step of
-        -1 flips.
+        -1 flips;
+        WINDOWS takes one number each of ``axes``, ``shape`` and ``steps``: along that axis index i of the result is the
+        window of so many elements that begins at ``i*step`` of x, and the window's own axis is the last.
     """
 
     name: ClassVar[str] = "view"
@@ -135,6 +138,8 @@ class ViewOp(Op):
                 return self._sliced()
             case ViewKind.EXPAND:
                 return self._expanded()
+            case ViewKind.WINDOWS:
+                return self._windows()
 
     def _sliced(self) -> TensorType:
         x, rank = self.x, self.x.rank
@@ -176,6 +181,23 @@ class ViewOp(Op):
             0 if dim == 1 and wide != 1 else step for dim, wide, step in zip(padded, self.shape, steps, strict=True)
         )
         return TensorType(self.shape, x.dtype, StridedLayout(strides))
+
+    def _windows(self) -> TensorType:
+        x, numbers = self.x, (self.axes, self.shape, self.steps)
+        fits = all(len(each) == 1 and type(each[0]) is int for each in numbers)
+        axis, size, step = (static(each[0]) if fits else 0 for each in numbers)
+        extent = static(x.shape[axis]) if fits and 0 <= axis < x.rank else 0
+        if not (fits and 1 <= size <= extent and step >= 1):
+            raise InvalidShape(
+                field="view.windows",
+                got={"axes": self.axes, "shape": self.shape, "steps": self.steps},
+                expected=f"an axis of {plain_shape(x.shape)}, a size from 1 to its extent, and a step of 1 or more",
+                remedy="give one axis, the size of its windows, and the step from one to the next",
+            )
+        shape, strides = list(x.shape), list(x.strides)
+        shape[axis] = (extent - size) // step + 1
+        strides[axis] *= step
+        return TensorType((*shape, size), x.dtype, StridedLayout((*strides, x.strides[axis])))
 
 
 class SourceKind(Enum):

@@ -53,6 +53,8 @@ def _composed(draft: Draft, node: Node) -> Node | None:
                 steps=tuple(a * b for a, b in zip(inner.steps, outer.steps, strict=True)),
                 shape=outer.shape,
             )
+        case ViewKind.WINDOWS:
+            return None
     if merged is None or merged.infer() != node.type:
         return None
     return replace(node, op=merged, inputs=inner_node.inputs)

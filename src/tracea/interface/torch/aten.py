@@ -18,6 +18,7 @@ from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_quotients as quotients
 from tracea.interface.torch import lower_resampling as resampling
 from tracea.interface.torch import lower_resizing as resizing
+from tracea.interface.torch import lower_windows as windows
 from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
@@ -55,6 +56,7 @@ _VIEWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.select.int": views.select,
     "aten.slice.Tensor": views.slice_,
     "aten.narrow.default": views.narrow,
+    "aten.unfold.default": views.windows,
     "aten.chunk.default": views.chunk,
     "aten.split.Tensor": views.split,
     "aten.split_with_sizes.default": views.split_with_sizes,
@@ -116,6 +118,8 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten._upsample_bilinear2d_aa.vec": resampling.upsample_between(is_smoothed=True),
     "aten._upsample_bicubic2d_aa.vec": resampling.upsample_between(is_cubic=True, is_smoothed=True),
     "aten.constant_pad_nd.default": resizing.pad,
+    "aten.im2col.default": batched(windows.windows_of_image, 4),
+    "aten.col2im.default": batched(windows.image_of_windows, 3),
     "aten.cat.default": pools.concatenate,
     "aten.concat.default": pools.concatenate,
     "aten.stack.default": pools.stack,

@@ -12,8 +12,6 @@ _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lis
 _INSTEAD: Final = {
     **dict.fromkeys(("scatter_add", "scatter_reduce"), f"x.index_add(axis, places, rows) adds rows; else {_OUTSIDE}"),
     "sort": f"x.topk(k, axis) has the largest in order, up to 128; else {_OUTSIDE}",
-    "im2col": f"{_OUTSIDE}; where a product with weights follows, nn.Conv2d is both in one",
-    "col2im": f"{_OUTSIDE}; where a product with weights comes before it, nn.ConvTranspose2d is both in one",
 }
 # Parts that are refused for what only a line that has them can change, not one whose operator torch takes apart.
 _OF_PARTS: Final = frozenset({"aten.index.Tensor"})

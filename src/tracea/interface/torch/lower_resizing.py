@@ -11,23 +11,31 @@ from tracea.core.tensor_type import static
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
+    from tracea.core.tensor_type import Dim
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["pad"]
+__all__ = ["pad", "padded"]
 
 
 def pad(low: Lowering, x: Node, amounts: Sequence[int], value: float | None = 0.0) -> Node:
     """Lower elements of one value before and behind those of x; less than none cut some of x off.
 
-    ``amounts`` has two numbers for the last axis, then two for the one before it, and so on. What makes x writes it
-    into the result, around which each side is a part of its own.
+    ``amounts`` has two numbers for the last axis, then two for the one before it, and so on.
+    """
+    return padded(low, x, amounts, low.shape, 0.0 if value is None else value)
+
+
+def padded(low: Lowering, x: Node, amounts: Sequence[int], whole: Sequence[Dim], value: float = 0.0) -> Node:
+    """Append elements around those of x, or what is left of it, of the shape ``whole``.
+
+    What makes x writes it into the result, around which each side is a part of its own.
     """
     if not x.type.is_static:
         low.refuse("padding of symbolic extents", "make the axes static: dynamic=None")
-    if low.makes_nothing_of(x):
-        return low.nothing(x)
+    if 0 in x.type.shape and 0 in whole:
+        return low.reshape(low.cast(x, low.dtype), whole)
     is_image = low.images.pixels(x) is not None
-    inner, shape = x, [static(dim) for dim in low.shape]
+    inner, shape = x, [static(dim) for dim in whole]
     before, behind = ([int(each) for each in amounts[side::2]][::-1] for side in (0, 1))
     before, behind = ([0] * (x.type.rank - len(each)) + each for each in (before, behind))
     if is_image and x.type.rank == 3:
@@ -37,14 +45,13 @@ def pad(low: Lowering, x: Node, amounts: Sequence[int], value: float | None = 0.
     for axis, (first, last) in enumerate(zip(before, behind, strict=True)):
         extent = static(inner.type.shape[axis])
         inner = low.slice(inner, axis, max(-first, 0), extent + min(first, 0) + min(last, 0))
-    filling = 0.0 if value is None else value
     if inner.type.elements == 0:
-        return low.copy(low.filled(filling, low.shape))
+        return low.copy(low.filled(value, whole))
     starts = [max(first, 0) for first in before]
     sides = _sides(inner.type.static_shape, starts, shape)
     if not sides:
-        return inner if inner.type.shape == low.shape else low.images.sequence(inner)
-    parts = [inner, *(low.filled(filling, extents) for _, extents in sides)]
+        return inner if inner.type.shape == tuple(whole) else low.images.sequence(inner)
+    parts = [inner, *(low.filled(value, extents) for _, extents in sides)]
     op = JoinOp(
         parts=tuple(part.type for part in parts),
         starts=(tuple(starts), *(tuple(start) for start, _ in sides)),

@@ -30,6 +30,7 @@ __all__ = [
     "swap_last_axes",
     "transpose",
     "unbind",
+    "windows",
 ]
 
 
@@ -160,3 +161,12 @@ def unbind(low: Lowering, x: Node, axis: int = 0) -> list[Node]:
     axis %= x.type.rank
     shape = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
     return [low.reshape(low.slice(x, axis, index, 1), shape) for index in range(static(x.type.shape[axis]))]
+
+
+def windows(low: Lowering, x: Node, axis: int, size: int, step: int) -> Node:
+    """Lower the windows of an axis, ``x.unfold(axis, size, step)``: those that overlap are still no copy."""
+    if not x.type.is_static:
+        low.refuse("windows of symbolic extents", "make the axes static: dynamic=None")
+    if x.type.rank == 0 or low.makes_nothing_of(x):
+        low.refuse(f"windows of {x.type}", "leave out what has no elements")
+    return low.windows(x, axis % x.type.rank, size, step)

@@ -250,6 +250,11 @@ class Lowering:
         starts[axis], steps[axis], shape[axis] = start, step, size
         return self.graph.add_view(ViewKind.SLICE, x, shape=shape, starts=starts, steps=steps, name=self.label("slice"))
 
+    def windows(self, x: Node, axis: int, size: int, step: int) -> Node:
+        """Append windows of ``size`` elements of one axis, each ``step`` behind the last; their axis is the last."""
+        label = self.label("windows")
+        return self.graph.add_view(ViewKind.WINDOWS, x, axes=(axis,), shape=(size,), steps=(step,), name=label)
+
     # Matrices.
 
     def as_matrix(self, x: Node) -> Node | None:
