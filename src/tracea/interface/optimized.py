@@ -110,8 +110,11 @@ def optimize_graph(
     threads: int | None = None,
     library: bool = True,
     listener: Listener = silent,
+    makes_tables: bool = False,
 ) -> Optimized:
     """Return the graph as a program whose schedules were searched, ``budget`` trials an op; None searches nothing.
+
+    ``makes_tables`` says that the graph makes whatever its ops read by, within bounds whatever its inputs hold.
 
     Raises:
         InvalidInput: the graph or its values do not fit, or it has an op that reads by tables.
@@ -122,7 +125,8 @@ def optimize_graph(
     _check_values(graph, values)
     require_room_for_results(graph)
     count = thread_count(threads)
-    _check_tables(graph)
+    if not makes_tables:
+        _check_tables(graph)
     phase(f"fuse {len(compute_nodes(graph))} nodes")
     tuned: dict[str, Tuned] = {}
     with collector_paused():

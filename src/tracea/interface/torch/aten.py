@@ -9,6 +9,7 @@ from tracea.core.expr import BinaryFunction, UnaryFunction
 from tracea.core.op import PoolKind, ReduceKind, RowKind
 from tracea.interface.torch import lower_attention as attention
 from tracea.interface.torch import lower_bags as bags
+from tracea.interface.torch import lower_experts as experts
 from tracea.interface.torch import lower_images as images
 from tracea.interface.torch import lower_indexed as indexed
 from tracea.interface.torch import lower_matrix as matrix
@@ -18,12 +19,12 @@ from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_quotients as quotients
 from tracea.interface.torch import lower_resampling as resampling
 from tracea.interface.torch import lower_resizing as resizing
-from tracea.interface.torch import lower_windows as windows
 from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
 from tracea.interface.torch import lower_volume_pools as volume_pools
 from tracea.interface.torch import lower_volumes as volumes
+from tracea.interface.torch import lower_windows as windows
 from tracea.interface.torch import lower_writes as writes
 from tracea.interface.torch.lower_images import batched
 
@@ -152,6 +153,9 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.min.default": rows.reduction(ReduceKind.MIN),
     "aten.group_norm.default": statistics.group_norm,
     "aten.instance_norm.default": statistics.instance_norm,
+    "aten.histc.default": experts.histogram,
+    "aten._grouped_mm.default": experts.grouped_mm,
+    "transformers.grouped_mm_fallback.default": experts.grouped_mm,
     "aten.embedding.default": indexed.embedding,
     "aten.embedding_bag.padding_idx": bags.embedding_bag,
     "aten.embedding_bag.default": bags.embedding_bag,

@@ -76,6 +76,8 @@ class Integers:
         self._graph, self._constants = graph, constants
         self._stated: dict[str, Range] = {}
         self._sums: dict[str, tuple[Node, int]] = {}
+        self._totals: dict[str, int] = {}
+        self._ascending: set[str] = set()
         self.limits: dict[str, int] = {}
         self._limit = _LIMITS[0]  # of inputs that nothing holds to less
 
@@ -84,10 +86,24 @@ class Integers:
         self._stated[node.id] = Range(float(low), float(high))
         return node
 
-    def state_sums(self, node: Node, of: Node, count: int) -> Node:
-        """Return a node after noting that its elements are sums of up to ``count`` of those of another."""
+    def state_counts(self, node: Node, total: int) -> Node:
+        """Return a node after noting that its elements are none below 0, and together at most ``total``."""
+        self._totals[node.id] = total
+        return self.state(node, 0, total)
+
+    def state_sums(self, node: Node, of: Node, count: int, *, in_turn: bool = False) -> Node:
+        """Return a node after noting that its elements are sums of up to ``count`` of those of another.
+
+        Sums up to each element ``in_turn`` ascend where none is below 0.
+        """
+        if in_turn:
+            self._ascending.add(node.id)
         self._sums[node.id] = (of, count)
         return node
+
+    def ascends(self, node: Node) -> bool:
+        """Tell whether no element is below the one before it, or below 0, whatever a call gives."""
+        return node.id in self._ascending and self._of(self._sums[node.id][0], set()).low >= 0.0
 
     def of(self, node: Node) -> Range:
         """Return what a value's elements may be, where no call is checked for that; else no bound."""
@@ -128,6 +144,8 @@ class Integers:
             return self._stated[node.id]
         if node.id in self._sums:
             of, count = self._sums[node.id]
+            if of.id in self._totals:
+                return Range(0.0, float(self._totals[of.id]))
             return self._of(of, read).sums(count)
         if node.type.dtype.is_float or node.type.dtype is DType.BOOL:
             return _ANY  # of a mask its type says it

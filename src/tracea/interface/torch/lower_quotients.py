@@ -2,8 +2,9 @@
 
 A quotient's floor is taken from what is left of the division, not from the rounded quotient: ``1 // 0.1`` is 9, since
 0.1 is a little more than a tenth. One operator of torch rounds each step to its type, and takes a 16-bit dividend and
-a single divisor in float32; these results jump, so that a step that is rounded elsewhere would be off by one. Of whole numbers below 2^53 it is the rounded quotient's: a
-quotient that is not whole is at least 1/y below the next whole number, and its rounding moves it by less.
+a single divisor in float32; these results jump, so that a step that is rounded elsewhere would be off by one. Of whole
+numbers below 2^53 the floor of the rounded quotient is right: a quotient that is not whole is at least 1/y below the
+next whole number, and its rounding moves it by less.
 """
 
 from __future__ import annotations

@@ -126,9 +126,9 @@ def _of_whole_numbers(low: Lowering, kind: ReduceKind, x: Node, axes: Sequence[i
 
 
 def as_exact_floats(low: Lowering, x: Node, count: int, what: str) -> Node:
-    """Return integers or a mask as floats that hold each sum of up to ``count`` of them."""
+    """Return whole numbers or a mask as floats that hold each sum of up to ``count`` of them."""
     limit = LARGEST.get(low.dtype, 0.0)
-    terms = None if x.type.dtype.is_float else low.integers.bounded(x, limit / max(count, 1))
+    terms = low.integers.bounded(x, limit / max(count, 1))
     if terms is None:
         low.refuse(
             f"{what} of {x.type} to {low.dtype.value}, which may pass what is counted exactly ({limit:.0f})",

@@ -181,4 +181,4 @@ def _cumulative_count(low: Lowering, x: Node, axis: int) -> Node:
     extent = static(x.type.shape[axis])
     read = as_exact_floats(low, x, extent, "cumulative sums")
     sums = _cumulative_sum(low, read, axis, read.type.dtype, "sums")
-    return low.integers.state_sums(low.cast(sums, low.dtype), x, extent)
+    return low.integers.state_sums(low.cast(sums, low.dtype), x, extent, in_turn=True)

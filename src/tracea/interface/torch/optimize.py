@@ -79,6 +79,7 @@ def optimize(
             threads=count,
             library=library,
             listener=heard,
+            makes_tables=True,
         )
         program = optimized.compiled.program
         back_by_huge_pages(program.constants)  # those that are read in place are the frozen copy's

@@ -47,6 +47,13 @@ def _addmm(c: Type, a: Type, b: Type, beta: float = 1, alpha: float = 1) -> Type
     return product
 
 
+def _grouped(x: Type, weights: Type, offsets: Type | None, bias: Type | None, dtype: torch.dtype | None) -> Type:
+    need(offsets is not None and bias is None and dtype in (None, x.dtype))
+    need(x.dim() == 2 and weights.dim() == 3 and x.shape[1] == weights.shape[1])
+    need(offsets is not None and offsets.dtype is torch.int32 and offsets.shape == weights.shape[:1])
+    return dense((x.shape[0], weights.shape[2]), need_floats(x, weights))
+
+
 def _attention(
     q: Type, k: Type, v: Type, mask: Type | None, dropout: float, is_causal: bool, scale: Any, enable_gqa: bool
 ) -> Type:
@@ -130,6 +137,11 @@ def _place(x: Type, axis: int | None = None, keepdims: bool = False) -> Type:
     need(axis is None or -x.dim() <= axis < x.dim())
     chosen = range(x.dim()) if axis is None else (axis % x.dim(),)
     return dense([1 if at in chosen else size for at, size in enumerate(x.shape) if keepdims or at not in chosen], _I64)
+
+
+def _histogram(x: Type, bins: int, least: float, most: float) -> Type:
+    need(x.dtype in (torch.float32, torch.float64) and least < most and bins > 0)
+    return dense((bins,), x.dtype)
 
 
 def _with_place(x: Type, axis: int, keepdims: bool = False) -> tuple[Type, Type]:
@@ -295,6 +307,7 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.mm.default": _matrices(2),
     "aten.bmm.default": _matrices(3),
     "aten.addmm.default": _addmm,
+    "aten._grouped_mm.default": _grouped,
     "aten.scaled_dot_product_attention.default": _attention,
     "aten.softmax.int": _softmax,
     "aten.log_softmax.int": _softmax,
@@ -314,6 +327,7 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.max.dim": _with_place,
     "aten.min.dim": _with_place,
     "aten.topk.default": _largest,
+    "aten.histc.default": _histogram,
     "aten.gather.default": _gathered,
     "aten.scatter.src": _scattered,
     "aten.scatter.value": _scattered,
