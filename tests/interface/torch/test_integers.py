@@ -178,7 +178,8 @@ def test_rows_named_by_a_quotient_or_what_it_leaves_need_no_check(seed: int) -> 
     torch.manual_seed(seed)
     inputs = torch.randn(7, 4), torch.randn(18)
     captured = capture(Halves(), inputs)
-    assert captured.ranges == () and not captured.input_spec.rows
+    assert captured.ranges == ()
+    assert not captured.input_spec.rows
     check_capture(captured, Halves(), inputs)
 
 

@@ -102,7 +102,9 @@ def test_large_grids_of_windows_are_pooled_by_one_kernel(pooled: Any, dtype: tor
 def test_the_remedy_says_what_to_write_instead() -> None:
     indices = torch.tensor([1, 2])
     with pytest.raises(UnsupportedNode, match="call it outside of the optimized module"):
-        optimized(lambda _, x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), align_corners=True), torch.randn(1, 3, 4, 4))
+        optimized(
+            lambda _, x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), align_corners=True), torch.randn(1, 3, 4, 4)
+        )
     with pytest.raises(UnsupportedNode, match=r"sum nn\.Embedding's rows yourself"):
         optimized(lambda self, x: F.embedding_bag(x, self.table.weight, torch.tensor([0, 0])), indices)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import lru_cache
+from itertools import islice
 from math import gcd, prod
 from typing import ClassVar
 
@@ -41,32 +42,14 @@ class JoinOp(Op):
         count = len(self.parts)
         fits = count > 0 and len(self.starts) == len(self.steps) == count
         fits = fits and all(part.is_static and part.dtype is self.parts[0].dtype for part in self.parts)
-        fits = fits and all(self._lies_inside(number) for number in range(count))
-        if not fits or sum(part.elements for part in self.parts) != prod(self.shape) or self._overlap():
+        extents = tuple(part.shape for part in self.parts)
+        if not fits or not _hold_each_once(self.shape, self.starts, self.steps, extents):
             raise InvalidShape(
                 field="join.parts",
                 got={"parts": tuple(map(str, self.parts)), "starts": self.starts, "steps": self.steps},
                 expected=f"parts of one element type that hold each element of {self.shape} once",
                 remedy="give a start and a step for each axis of each part, no two of which meet",
             )
-
-    def _lies_inside(self, number: int) -> bool:
-        part, starts, steps = self.parts[number], self.starts[number], self.steps[number]
-        if not part.rank == len(starts) == len(steps) == len(self.shape) or part.elements == 0:
-            return False
-        axes = zip(part.static_shape, starts, steps, self.shape, strict=True)
-        return all(start >= 0 and step >= 1 and start + (size - 1) * step < dim for size, start, step, dim in axes)
-
-    def _overlap(self) -> bool:
-        """Whether two parts hold one element: their indices meet along every axis."""
-        return any(
-            all(_meet(first[axis], second[axis]) for axis in range(len(self.shape)))
-            for first, second in combinations([self._indices(number) for number in range(len(self.parts))], 2)
-        )
-
-    def _indices(self, number: int) -> tuple[range, ...]:
-        axes = zip(self.parts[number].static_shape, self.starts[number], self.steps[number], strict=True)
-        return tuple(range(start, start + size * step, step) for size, start, step in axes)
 
     @classmethod
     def along(cls, parts: Sequence[TensorType], axis: int, out: TensorType | None = None) -> JoinOp:
@@ -109,6 +92,43 @@ class JoinOp(Op):
     def bytes(self) -> int:
         """None: who makes a part counts them."""
         return 0
+
+
+@lru_cache(maxsize=256)
+def _hold_each_once(
+    shape: tuple[int, ...],
+    starts: tuple[tuple[int, ...], ...],
+    steps: tuple[tuple[int, ...], ...],
+    extents: tuple[tuple[int, ...], ...],
+) -> bool:
+    """Tell whether parts hold each element of a shape once. Passes give the same parts other strides, one by one."""
+    parts: list[tuple[range, ...]] = []
+    for each in zip(starts, steps, extents, strict=True):
+        if not all(len(numbers) == len(shape) for numbers in each):
+            return False
+        axes = list(zip(*each, strict=True))
+        if any(start < 0 or step < 1 or size < 1 for start, step, size in axes):
+            return False
+        parts.append(tuple(range(start, start + size * step, step) for start, step, size in axes))
+    if any(axis[-1] >= dim for part in parts for axis, dim in zip(part, shape, strict=True)):
+        return False
+    return sum(prod(map(len, part)) for part in parts) == prod(shape) and not _overlap(parts, len(shape))
+
+
+def _overlap(parts: Sequence[tuple[range, ...]], rank: int) -> bool:
+    """Tell whether two parts hold one element: their indices meet along every axis."""
+    if len(parts) < 2 or not rank:
+        return len(parts) > 1
+    # Only those are compared whose extents overlap along the axis where most begin elsewhere.
+    axis = max(range(rank), key=lambda each: len({part[each].start for part in parts}))
+    ordered = sorted(parts, key=lambda part: part[axis].start)
+    for number, part in enumerate(ordered):
+        for other in islice(ordered, number + 1, None):
+            if other[axis].start > part[axis][-1]:
+                break
+            if all(map(_meet, part, other)):
+                return True
+    return False
 
 
 def _meet(first: range, second: range) -> bool:

@@ -17,6 +17,7 @@ from tracea.interface.torch import lower_places as places
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_quotients as quotients
+from tracea.interface.torch import lower_recurrent as recurrent
 from tracea.interface.torch import lower_resampling as resampling
 from tracea.interface.torch import lower_resizing as resizing
 from tracea.interface.torch import lower_rows as rows
@@ -128,6 +129,10 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
 }
 
 _ROWS: Final[dict[str, Callable[..., Any]]] = {
+    "aten.lstm.input": recurrent.lstm,
+    "aten.gru.input": recurrent.gru,
+    "aten.rnn_tanh.input": recurrent.rnn("tanh"),
+    "aten.rnn_relu.input": recurrent.rnn("relu"),
     "aten.softmax.int": rows.row(RowKind.SOFTMAX),
     "aten._softmax.default": rows.row(RowKind.SOFTMAX),
     "aten.log_softmax.int": rows.row(RowKind.LOG_SOFTMAX),

@@ -115,9 +115,7 @@ class Integers:
         """Tell whether a kernel computes what torch does, of inputs that are then held to a limit."""
         if dtype not in LARGEST:
             return False
-        found = self._held(
-            lambda read: _range(expr, [self._of(operand, read) for operand in operands]), LARGEST[dtype]
-        )
+        found = self._held(lambda read: _range(expr, [self._of(operand, read) for operand in operands]), LARGEST[dtype])
         return found is not None
 
     def bounded(self, node: Node, most: float) -> Range | None:

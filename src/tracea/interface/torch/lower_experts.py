@@ -66,9 +66,7 @@ def grouped_mm(low: Lowering, x: Node, weights: Node, offsets: Node | None = Non
         low.routings[key] = _tables(low, offsets, m, groups)
     first, number = low.routings[key]
     out = TensorType((m, n), low.dtype)
-    op = GroupedGemmOp(
-        m=m, n=n, k=k, groups=groups, parts=parts_of(m, groups), x=x.type, weights=weights.type, out=out
-    )
+    op = GroupedGemmOp(m=m, n=n, k=k, groups=groups, parts=parts_of(m, groups), x=x.type, weights=weights.type, out=out)
     return low.graph.add(op, [x, weights, first, number], name=low.label())
 
 
@@ -130,9 +128,7 @@ def _add(low: Lowering, expr: Expr, operands: tuple[Node, ...], part: str, dtype
     return low.graph.add(op, operands, name=low.label(part))
 
 
-def _reduced(
-    low: Lowering, kind: ReduceKind, expr: Expr, operands: tuple[Node, ...], part: str, dtype: DType
-) -> Node:
+def _reduced(low: Lowering, kind: ReduceKind, expr: Expr, operands: tuple[Node, ...], part: str, dtype: DType) -> Node:
     """Append a reduction over the last axis of an expression of operands that are broadcast."""
     value = PointwiseOp(expr=expr, inputs=tuple(node.type for node in operands), out_dtype=dtype)
     found = low.graph.add(value, operands, name=low.label(f"{part}.each" if part else "each"))

@@ -43,7 +43,7 @@ def upsample_between(*, is_cubic: bool = False, is_smoothed: bool = False) -> Ca
 
         def places(old: int, new: int, factor: float | None) -> Places:
             if is_smoothed:
-                return smoothed(old, new, align, factor, kind, is_cubic)
+                return smoothed(old, new, align, factor, kind, is_cubic=is_cubic)
             return (cubic if is_cubic else between)(old, new, align, factor, kind)
 
         return _resampled(low, x, factors, places)
@@ -63,7 +63,7 @@ def upsample_nearest(*, exact: bool) -> Callable[..., Node]:
         small = x.type.rank == 4 and sum(static(dim) for dim in low.shape[2:]) <= _SMALL
 
         def nearest(old: int, new: int, factor: float | None) -> Places:
-            return nearest_of(old, new, exact, factor, kind, small)
+            return nearest_of(old, new, exact, factor, kind, small=small)
 
         return _resampled(low, x, factors, nearest, repeats=True)
 

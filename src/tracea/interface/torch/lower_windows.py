@@ -60,9 +60,7 @@ def image_of_windows(
     if any(each != 1 for each in dilation):
         low.refuse("the sum of windows with gaps", "write it as nn.ConvTranspose2d, or leave the line out")
     n, c = x.type.static_shape[0], static(low.shape[-3])
-    places = [
-        (whole[axis] + 2 * padding[axis] - size[axis]) // stride[axis] + 1 for axis in (0, 1)
-    ]
+    places = [(whole[axis] + 2 * padding[axis] - size[axis]) // stride[axis] + 1 for axis in (0, 1)]
     found = low.reshape(x, (n, c, *size, *places))
     if not any(padding) and all(
         stride[axis] == size[axis] and whole[axis] == size[axis] * places[axis] for axis in (0, 1)

@@ -54,6 +54,24 @@ def _grouped(x: Type, weights: Type, offsets: Type | None, bias: Type | None, dt
     return dense((x.shape[0], weights.shape[2]), need_floats(x, weights))
 
 
+def _recurrent(states: int) -> Rule:
+    def layers(
+        x: Type, given: Any, parameters: Sequence[Type], biases: bool, layers: int, *others: Any
+    ) -> tuple[Type, ...]:
+        dropout, train, both_ways, batch_first = others
+        given = (given,) if states == 1 else tuple(given)
+        dtype = need_floats(x, *given, *parameters)
+        need(x.dim() == 3 and x.numel() > 0 and len(given) == states and not (train and dropout))
+        ways = 2 if both_ways else 1
+        need(len(parameters) % (layers * ways) == 0)
+        batch, steps = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])
+        need(all(state.dim() == 3 and state.shape[:2] == (layers * ways, batch) for state in given))
+        sequence = dense((steps, batch, ways * given[0].shape[2]), dtype)
+        return (sequence.transpose(0, 1) if batch_first else sequence, *(dense(each.shape, dtype) for each in given))
+
+    return layers
+
+
 def _attention(
     q: Type, k: Type, v: Type, mask: Type | None, dropout: float, is_causal: bool, scale: Any, enable_gqa: bool
 ) -> Type:
@@ -309,6 +327,10 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.addmm.default": _addmm,
     "aten._grouped_mm.default": _grouped,
     "aten.scaled_dot_product_attention.default": _attention,
+    "aten.lstm.input": _recurrent(2),
+    "aten.gru.input": _recurrent(1),
+    "aten.rnn_tanh.input": _recurrent(1),
+    "aten.rnn_relu.input": _recurrent(1),
     "aten.softmax.int": _softmax,
     "aten.log_softmax.int": _softmax,
     "aten.layer_norm.default": _row_norm,

@@ -216,6 +216,14 @@ VIEWS_OF_TYPES: Final = frozenset(
         *("view.default", "_unsafe_view.default", "unflatten.int", "squeeze.default", "squeeze.dim", "squeeze.dims"),
         *("unsqueeze.default", "permute.default", "transpose.int", "swapaxes.default", "t.default", "numpy_T.default"),
         *("mT.default", "expand.default", "expand_as.default", "broadcast_to.default", "select.int", "slice.Tensor"),
-        *("narrow.default", "unfold.default", "chunk.default", "split.Tensor", "split_with_sizes.default", "split.sizes", "unbind.int"),
+        *(
+            "narrow.default",
+            "unfold.default",
+            "chunk.default",
+            "split.Tensor",
+            "split_with_sizes.default",
+            "split.sizes",
+            "unbind.int",
+        ),
     )
 )

@@ -53,7 +53,7 @@ def cubic(old: int, new: int, align: bool, factor: float | None, kind: torch.dty
 
 
 @lru_cache(maxsize=256)
-def smoothed(old: int, new: int, align: bool, factor: float | None, kind: torch.dtype, is_cubic: bool) -> Places:
+def smoothed(old: int, new: int, align: bool, factor: float | None, kind: torch.dtype, *, is_cubic: bool) -> Places:
     """Return the pixels that each new one of a smaller image covers, and their shares, which sum to 1.
 
     The weight of a pixel is that of a triangle, or of a cubic convolution with -0.5, as wide as a new pixel. Of as many
@@ -126,7 +126,7 @@ def _tensors(places: Array, weights: Array) -> Places:
 
 
 @lru_cache(maxsize=256)
-def nearest_of(old: int, new: int, exact: bool, factor: float | None, kind: torch.dtype, small: bool) -> Places:
+def nearest_of(old: int, new: int, exact: bool, factor: float | None, kind: torch.dtype, *, small: bool) -> Places:
     """Return the pixel that each new one is, as torch finds it for images of ``kind``, and a weight of 1.
 
     Of ``small`` images torch's kernel finds it in another arithmetic, which is that for channels last as well.
