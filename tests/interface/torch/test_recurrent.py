@@ -12,8 +12,8 @@ from torch import nn
 
 import tracea
 from tracea.core.op import JoinOp
-from tracea.errors import UnsupportedNode
 from tracea.core.passes.pipeline import run_pipeline
+from tracea.errors import UnsupportedNode
 from tracea.flow.assemble import compute_nodes
 from tracea.interface.torch.capture import capture
 
