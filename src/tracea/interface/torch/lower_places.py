@@ -13,7 +13,6 @@ import torch
 
 from tracea.core.dtype import DType
 from tracea.core.op import LargestOp, ReduceKind
-from tracea.core.ops.indexed import MOST_LARGEST
 from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.flow.places import add_elements, add_place_of_extreme, line_begins, order_in_memory, type_of_places
 from tracea.interface.torch.lower_rows import reduction
@@ -81,11 +80,6 @@ def topk(
     """Lower the k largest elements of an axis or the smallest, in order, and their places."""
     vector = low.reshape(x, (1,)) if x.type.rank == 0 else x
     axis %= vector.type.rank
-    if k > MOST_LARGEST:
-        low.refuse(
-            f"the {k} largest of an axis",
-            f"ask for at most {MOST_LARGEST}, or return the scores, and sort them outside",
-        )
     if low.makes_nothing_of(x):
         return low.nothing(x), low.reshape(low.cast(x, DType.I64), low.shape)
     _check_elements(low, vector)
