@@ -12,7 +12,6 @@ _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lis
 _BILINEAR: Final = '`mode="bilinear", antialias=False` is supported'
 _INSTEAD: Final = {
     **dict.fromkeys(("scatter_add", "scatter_reduce"), f"x.index_add(axis, places, rows) adds rows; else {_OUTSIDE}"),
-    "sort": f"x.topk(k, axis) has the largest in order, up to 128; else {_OUTSIDE}",
     "upsample_bicubic2d": f"{_OUTSIDE}; {_BILINEAR}",
     "_upsample_bicubic2d_aa": f"{_OUTSIDE}; {_BILINEAR}",
     "_upsample_bilinear2d_aa": f"{_OUTSIDE}; {_BILINEAR}",
