@@ -227,6 +227,7 @@ def sorted_row_cases() -> tuple[Case, ...]:
         Case.of("sorted", "rows.sorted", LargestOp(x=tensor(5, 300), k=300), block=2),
         Case.of("sorted_many", "rows.sorted", LargestOp(x=tensor(2, 2100), k=2100, smallest=True)),
         Case.of("first_of_many", "rows.sorted", LargestOp(x=tensor(2, 3000), k=140)),
+        Case.of("first_of_many_f64", "rows.sorted", LargestOp(x=tensor(2500, dtype=F64), k=300, smallest=True)),
         Case.of("sorted_f64", "rows.sorted", LargestOp(x=tensor(3, 201, dtype=F64), k=200)),
         Case.of("sorted_many_f64", "rows.sorted", LargestOp(x=tensor(1500, dtype=F64), k=1500, smallest=True)),
         Case.of(

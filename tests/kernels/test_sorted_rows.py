@@ -85,6 +85,19 @@ def test_one_kernel_sorts_rows_of_every_length(isa: str, rng: np.random.Generato
     assert run(unit, built, op, random_inputs(op, rng)).shape == (0, 3)
 
 
+@pytest.mark.parametrize("isa", run_isas())
+@pytest.mark.parametrize("name", ["first_of_many", "first_of_many_f64"])
+def test_every_eighth_element_may_be_the_largest_or_the_smallest(name: str, isa: str, rng: np.random.Generator) -> None:
+    """The bound is of every eighth element: it then leaves out what comes first, or nothing."""
+    unit, case = unit_of(sorted_row_cases(), isa), CASES[name]
+    (x,) = random_inputs(case.op, rng)
+    for away in (100.0, -100.0):
+        for begin in (0, 3):
+            moved = x.copy()
+            moved[..., begin::8] += away
+            check(unit, build(case, isa), case.op, [moved])
+
+
 def sorting(change: Any) -> tuple[type[Node], Any]:
     return FragmentOp, lambda node: change(node) if node.intrinsic.name == "sort_rows" else node
 

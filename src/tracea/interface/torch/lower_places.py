@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _VALUES, _PLACES = 0, 1  # of the two results
-_FEW: Final = 64  # of an axis: kept in order as they come, where more are sorted
+_FEW, _SHORT = 64, 256  # of an axis, and its extent: up to here integers are compared as floats
 
 
 def place_of_extreme(*, largest: bool) -> Callable[..., Node]:
@@ -145,7 +145,7 @@ def _places(low: Lowering, x: Node, k: int | None, axis: int, *, largest: bool) 
     _check_elements(low, vector)
     count = vector.type.static_shape[axis] if k is None else k
     order = (*(at for at in range(vector.type.rank) if at != axis), axis)
-    rows = low.permute(_compared(low, vector, count), order)
+    rows = low.permute(_compared(low, vector, count, vector.type.static_shape[axis]), order)
     op = LargestOp(x=rows.type, k=count, smallest=not largest)
     back = sorted(range(len(order)), key=order.__getitem__)
     # Places lie as the result does that a caller sees.
@@ -153,12 +153,13 @@ def _places(low: Lowering, x: Node, k: int | None, axis: int, *, largest: bool) 
     return vector, axis, low.permute(low.graph.add(op, [rows], name=low.label("places")), back)
 
 
-def _compared(low: Lowering, x: Node, count: int) -> Node:
-    """Return what tells the order of elements: integers as they are, or where few are taken as f64, which holds them.
+def _compared(low: Lowering, x: Node, count: int, columns: int) -> Node:
+    """Return what tells the order of elements: integers as they are, or as f64, which holds all that a call may have.
 
-    The few first floats are kept in order as they come, while integers are sorted by their digits.
+    The few first floats of a short row are kept in order as they come, while integers are sorted by their digits.
     """
-    return x if x.type.dtype.is_float or count > _FEW else low.cast(x, DType.F64)
+    is_short = count <= _FEW and columns <= _SHORT
+    return low.cast(x, DType.F64) if is_short and not x.type.dtype.is_float else x
 
 
 def gather(low: Lowering, x: Node, axis: int, index: Node, sparse_grad: bool = False) -> Node:

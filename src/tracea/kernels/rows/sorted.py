@@ -41,7 +41,7 @@ _TASK_ELEMENTS: Final = 1 << 12  # 40 us of sorting: far more than handing out a
 _COUNTED: Final = {8: 256, 4: 256, 2: 96}
 _KEPT: Final = 64
 # Cycles an element of a radix sort by the bytes of one: of all, and where the first are at most half of them.
-_SORTED: Final = {8: (55.0, 45.0), 4: (38.0, 20.0), 2: (24.0, 14.0)}
+_SORTED: Final = {8: (55.0, 14.0), 4: (32.0, 8.0), 2: (24.0, 7.0)}
 
 
 def build_sorted(op: LargestOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -102,7 +102,7 @@ def _against_insertion(op: LargestOp, target: Target) -> float:
     *_, step = largest_types(op)["x0"].strides
     rows = min(vector_lanes(target, compute_type(op.x.dtype)), max(1, op.x.elements // columns))
     least = min(largest_cycles(op.k, rows, columns, turned=step != 1))
-    each = 22.0 + columns * nbytes / 32 if columns <= _COUNTED[nbytes] else _SORTED[nbytes][2 * op.k <= columns]
+    each = 44.0 + columns * nbytes / 16 if columns <= _COUNTED[nbytes] else _SORTED[nbytes][2 * op.k <= columns]
     return 20.0 if rows * columns * each < least else 0.0
 
 

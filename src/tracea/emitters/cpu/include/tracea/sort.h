@@ -46,14 +46,16 @@ struct NarrowPair {
     TRACEA_INLINE NarrowPair() = default;
     TRACEA_INLINE NarrowPair(uint64_t key, int64_t place) : bits(key << 32 | static_cast<uint64_t>(place)) {}
     TRACEA_INLINE uint64_t shifted(int shift) const { return bits >> (32 + shift); }
+    TRACEA_INLINE uint64_t key() const { return bits >> 32; }
     TRACEA_INLINE int64_t place() const { return static_cast<int64_t>(bits & 0xffffffffU); }
 };
 struct WidePair {
-    uint64_t key;
+    uint64_t bits;
     int64_t at;
     TRACEA_INLINE WidePair() = default;
-    TRACEA_INLINE WidePair(uint64_t key, int64_t place) : key(key), at(place) {}
-    TRACEA_INLINE uint64_t shifted(int shift) const { return key >> shift; }
+    TRACEA_INLINE WidePair(uint64_t key, int64_t place) : bits(key), at(place) {}
+    TRACEA_INLINE uint64_t shifted(int shift) const { return bits >> shift; }
+    TRACEA_INLINE uint64_t key() const { return bits; }
     TRACEA_INLINE int64_t place() const { return at; }
 };
 template <class Key>
@@ -65,22 +67,32 @@ struct PairOf<uint64_t> {
     using type = WidePair;
 };
 
-// How often each digit occurs among the keys of pairs.
+// How often each digit occurs among the keys of pairs, of as many digits from the lowest on as are used.
 template <int KeyBits, int Bits>
 struct Digits {
     static constexpr int count = (KeyBits + Bits - 1) / Bits;
     static constexpr int radix = 1 << Bits;
     uint32_t of[count][radix];
+    int used = 0;
 
     template <class Pair>
     static TRACEA_INLINE uint32_t digit(Pair pair, int index) {
         return static_cast<uint32_t>(pair.shifted(index * Bits)) & static_cast<uint32_t>(radix - 1);
     }
+    // No key is above the range.
+    TRACEA_INLINE void begin(uint64_t range) {
+        for (used = 0; used < count && range >> (used * Bits) != 0; ++used) {
+        }
+        memset(of, 0, sizeof of[0] * static_cast<size_t>(used));
+    }
     template <class Pair>
     TRACEA_INLINE void add(Pair pair) {
+        for (int i = 0; i < used; ++i) ++of[i][digit(pair, i)];
+    }
+    template <class Pair>
+    TRACEA_INLINE void add_of_all_digits(Pair pair) {
         for (int i = 0; i < count; ++i) ++of[i][digit(pair, i)];
     }
-    TRACEA_INLINE void clear() { memset(of, 0, sizeof of); }
     template <class Pair>
     TRACEA_INLINE bool is_one_for_all(int index, const Pair* pairs, int64_t n) const {
         return of[index][digit(pairs[0], index)] == static_cast<uint32_t>(n);
@@ -101,7 +113,7 @@ template <int KeyBits, int Bits, class Pair>
 TRACEA_INLINE void radix_sort(int64_t n, Digits<KeyBits, Bits>& digits, Pair* pairs, Pair* spare, int64_t k, int64_t* y,
                               int64_t y_col) {
     using D = Digits<KeyBits, Bits>;
-    int last = D::count - 1;
+    int last = digits.used - 1;
     while (last >= 0 && digits.is_one_for_all(last, pairs, n)) --last;
     for (int index = 0; index < last; ++index) {
         if (digits.is_one_for_all(index, pairs, n)) continue;
@@ -131,66 +143,90 @@ TRACEA_INLINE auto ordered_key(Storage x) {
     return Smallest ? key : static_cast<decltype(key)>(~key);
 }
 
-// Lists, in their order, the pairs that may be among the first k by the highest bits in which keys differ, and returns how many they are: -1 where those bits
-// leave more than half of the row.
-template <int Bits, bool Smallest, class Pair, class Storage>
+// The least and the largest of keys.
+template <class Key>
+struct KeyRange {
+    Key least = static_cast<Key>(~static_cast<Key>(0));
+    Key most = 0;
+    TRACEA_INLINE void take(Key key) {
+        least = key < least ? key : least;
+        most = key > most ? key : most;
+    }
+    TRACEA_INLINE uint64_t size() const { return static_cast<uint64_t>(most) - static_cast<uint64_t>(least); }
+};
+
+// Lists, in their order, the pairs that come first by a bound that every eighth element of a long row says, and returns how many they are, k or more: -1
+// where the bound left out one of the first k, or leaves more than half of the row.
+template <bool Smallest, class Pair, class Storage>
 TRACEA_INLINE int64_t list_first(int64_t columns, const Storage* x, int64_t x_col, int64_t k, Pair* pairs) {
     using Key = decltype(sort_key(Storage{}));
-    constexpr int radix = 1 << Bits;
-    Key every = static_cast<Key>(~static_cast<Key>(0));
-    Key some = 0;
-    for (int64_t col = 0; col < columns; ++col) {
-        const Key key = ordered_key<Smallest>(x[col * x_col]);
-        every = static_cast<Key>(every & key);
-        some = static_cast<Key>(some | key);
-    }
+    constexpr int bits = 11;
+    constexpr int64_t radix = 1 << bits;
+    const int64_t step = columns >= 2048 ? 8 : 1;
+    // Of samples some more, lest a row has fewer elements below the bound than its share of them: 3 deviations of 150 elements.
+    const int64_t share = (k + step - 1) / step;
+    const int64_t wanted = step == 1 ? k : share + share / 4 + 10;
+    KeyRange<Key> range;
+    for (int64_t col = 0; col < columns; col += step) range.take(ordered_key<Smallest>(x[col * x_col]));
     int shift = 0;
-    while (((static_cast<uint64_t>(every) ^ static_cast<uint64_t>(some)) >> shift) >> Bits != 0) ++shift;
-    const auto digit = [shift](Key key) TRACEA_LAMBDA { return static_cast<uint32_t>(key >> shift) & (radix - 1U); };
+    while (range.size() >> shift >= static_cast<uint64_t>(radix)) ++shift;
     uint32_t counts[2][radix];  // of neighbours, so that equal ones do not wait for each other
     memset(counts, 0, sizeof counts);
+    const auto place = [&](int64_t col) TRACEA_LAMBDA {
+        return static_cast<size_t>(static_cast<Key>(ordered_key<Smallest>(x[col * x_col]) - range.least) >> shift);
+    };
     int64_t col = 0;
-    for (; col + 2 <= columns; col += 2) {
-        ++counts[0][digit(ordered_key<Smallest>(x[col * x_col]))];
-        ++counts[1][digit(ordered_key<Smallest>(x[(col + 1) * x_col]))];
+    for (; col + step < columns; col += 2 * step) {
+        ++counts[0][place(col)];
+        ++counts[1][place(col + step)];
     }
-    if (col < columns) ++counts[0][digit(ordered_key<Smallest>(x[col * x_col]))];
-    int64_t kept = 0;
-    uint32_t last = 0;
-    for (;; ++last) {
-        kept += counts[0][last] + counts[1][last];
-        if (kept >= k) break;
+    if (col < columns) ++counts[0][place(col)];
+    int64_t found = 0;
+    int64_t last = 0;
+    for (; last < radix; ++last) {
+        found += counts[0][last] + counts[1][last];
+        if (found >= wanted) break;
     }
-    if (2 * kept > columns) return -1;
+    if (last == radix || 2 * found * step > columns) return -1;
+    const uint64_t above = static_cast<uint64_t>(last + 1) << shift;
+    const Key bound = above > range.size() ? range.most : static_cast<Key>(range.least + above - 1);
     int64_t held = 0;
     for (col = 0; col < columns; ++col) {
         const Key key = ordered_key<Smallest>(x[col * x_col]);
         pairs[held] = Pair(key, col);
-        held += digit(key) <= last ? 1 : 0;
+        held += key <= bound ? 1 : 0;
     }
-    return held;
+    return held < k ? -1 : held;
 }
 
-template <int Bits, bool Smallest, class Storage>
-TRACEA_INLINE void radix_sorted_row(int64_t columns, const Storage* x, int64_t x_col, int64_t k, int64_t* y,
-                                    int64_t y_col, int64_t* room) {
+// Sorts the n pairs that are listed, or where n is negative all of a row. Keys are taken from the least on, so that numbers of a small range have few digits.
+template <int Bits, bool Smallest, class Storage, class Pair>
+TRACEA_INLINE void radix_sorted_row(int64_t n, int64_t columns, const Storage* x, int64_t x_col, int64_t k, int64_t* y,
+                                    int64_t y_col, Pair* pairs) {
     using Key = decltype(sort_key(Storage{}));
-    using Pair = typename PairOf<Key>::type;
-    Pair* const pairs = reinterpret_cast<Pair*>(room);
-    Pair* const spare = pairs + columns;
     Digits<8 * static_cast<int>(sizeof(Key)), Bits> digits;
-    digits.clear();
-    int64_t n = 2 * k <= columns ? list_first<Bits, Smallest>(columns, x, x_col, k, pairs) : -1;
-    for (int64_t i = 0; i < n; ++i) digits.add(pairs[i]);
-    if (n < 0) {
+    KeyRange<Key> range;
+    if (n >= 0) {
+        for (int64_t i = 0; i < n; ++i) range.take(static_cast<Key>(pairs[i].key()));
+        digits.begin(range.size());
+        for (int64_t i = 0; i < n; ++i) {
+            pairs[i] = Pair(pairs[i].key() - range.least, pairs[i].place());
+            digits.add(pairs[i]);
+        }
+    } else {
         n = columns;
-        for (int64_t col = 0; col < columns; ++col) {
-            const Pair pair(ordered_key<Smallest>(x[col * x_col]), col);
-            pairs[col] = pair;
-            digits.add(pair);
+        for (int64_t col = 0; col < columns; ++col) range.take(ordered_key<Smallest>(x[col * x_col]));
+        digits.begin(range.size());
+        const auto pair = [&](int64_t col) TRACEA_LAMBDA {
+            return pairs[col] = Pair(static_cast<Key>(ordered_key<Smallest>(x[col * x_col]) - range.least), col);
+        };
+        if (digits.used == digits.count) {
+            for (int64_t col = 0; col < columns; ++col) digits.add_of_all_digits(pair(col));
+        } else {
+            for (int64_t col = 0; col < columns; ++col) digits.add(pair(col));
         }
     }
-    radix_sort(n, digits, pairs, spare, k, y, y_col);
+    radix_sort(n, digits, pairs, pairs + columns, k, y, y_col);
 }
 
 // The place of an element is how many come before it: no branch depends on an element.
@@ -236,13 +272,18 @@ TRACEA_INLINE void sort_rows(int64_t rows, int64_t columns, const Storage* x, in
     // double: 256 21, 33, 33; 1024 30 and 18. bf16: 64 8, 12, 36, 256 16, 9, 14; 1024 7 and 7, 4096 8 and 6.
     constexpr int64_t counted = sizeof(Storage) < 4 ? 96 : 256;
     constexpr int64_t many = 1024;
+    using Pair = typename detail::PairOf<decltype(detail::sort_key(Storage{}))>::type;
+    Pair* const pairs = reinterpret_cast<Pair*>(room);
     for (int64_t row = 0; row < rows; ++row, x += x_row, y += y_row) {
         if (columns <= counted) {
             detail::counted_row<Smallest, counted>(columns, x, x_col, k, y, y_col);
-        } else if (sizeof(Storage) == 1 || columns < many) {
-            detail::radix_sorted_row<8, Smallest>(columns, x, x_col, k, y, y_col, room);
+            continue;
+        }
+        const int64_t listed = 2 * k <= columns ? detail::list_first<Smallest>(columns, x, x_col, k, pairs) : -1;
+        if (sizeof(Storage) == 1 || (listed < 0 ? columns : listed) < many) {
+            detail::radix_sorted_row<8, Smallest>(listed, columns, x, x_col, k, y, y_col, pairs);
         } else {
-            detail::radix_sorted_row<11, Smallest>(columns, x, x_col, k, y, y_col, room);
+            detail::radix_sorted_row<11, Smallest>(listed, columns, x, x_col, k, y, y_col, pairs);
         }
     }
 }
