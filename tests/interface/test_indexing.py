@@ -107,6 +107,59 @@ def test_the_k_largest_are_those_of_torch(rng, largest):
     assert tracea.ops.topk(equal, 2, largest=False)[1].tolist() == [[0, 3]]
 
 
+SORTED = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+]
+
+
+def elements(rng: np.random.Generator, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Return elements over the whole type, floats with equal ones, zeros of both signs and what is no number."""
+    if not dtype.is_floating_point:
+        ends = torch.iinfo(dtype)
+        return torch.from_numpy(np.asarray(rng.integers(ends.min, ends.max, shape, endpoint=True))).to(dtype)
+    x = torch.from_numpy(np.asarray(rng.standard_normal(shape))).to(dtype)
+    for value in (math.nan, math.inf, -math.inf, -0.0, 0.0, 1.0):
+        x[torch.from_numpy(np.asarray(rng.random(shape) < 0.08))] = value
+    return x
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("dtype", drawn(2, SORTED, of="sorting"), ids=str)
+def test_rows_of_any_length_are_sorted_as_torch_sorts_them_stably(rng, dtype):
+    for shape, dim in (((), 0), ((5, 0), 1), ((0, 5), -1), ((40,), 0), ((3, 5, 130), 1), ((2, 700), 1), ((1100, 3), 0)):
+        x = elements(rng, dtype, *shape)
+        for view in (x, x[..., ::2], x.mT) if len(shape) > 1 else (x,):
+            for descending in (False, True):
+                values, places = tracea.ops.sort(view, dim, descending=descending)
+                expected = torch.sort(view, dim=dim, descending=descending, stable=True)
+                assert torch.equal(places, expected.indices)
+                assert torch.equal(tracea.ops.argsort(view, dim, descending=descending, stable=True), places)
+                assert values.dtype is dtype
+                assert torch.allclose(values, expected.values, 0, 0, equal_nan=True)
+    array = elements(rng, dtype, 4, 9)
+    if dtype is not torch.bfloat16:
+        found = tracea.ops.sort(array.numpy(), 0)
+        assert all(type(each) is np.ndarray for each in found)
+        assert np.array_equal(found[1], array.sort(dim=0, stable=True).indices.numpy())
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_more_than_a_few_of_a_row_are_the_first_that_sorting_gives(rng, largest):
+    for dtype, columns, k in ((torch.float32, 3000, 129), (torch.bfloat16, 200, 150), (torch.int64, 40, 7)):
+        x = elements(rng, dtype, 3, columns)
+        values, places = tracea.ops.topk(x, k, largest=largest)
+        expected = x.sort(descending=largest, stable=True)
+        assert torch.equal(places, expected.indices[:, :k])
+        assert torch.allclose(values, expected.values[:, :k], 0, 0, equal_nan=True)
+
+
 def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved: bool) -> torch.Tensor:
     first, second = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
     made = first * cos - second * sin, second * cos + first * sin
@@ -235,7 +288,8 @@ REFUSED = {
     "indices of floats": (InvalidDType, lambda: tracea.ops.embedding(X, X)),
     "a table of one axis": (InvalidShape, lambda: tracea.ops.embedding(T, X[0])),
     "more than there are": (InvalidOp, lambda: tracea.ops.topk(X, 5)),
-    "more than are kept": (InvalidOp, lambda: tracea.ops.topk(torch.zeros(1, 200), 129)),
+    "masks, which have no order": (InvalidDType, lambda: tracea.ops.sort(X > 0)),
+    "an axis to sort that does not exist": (InvalidShape, lambda: tracea.ops.argsort(X, 2)),
     "an odd number of elements": (InvalidShape, lambda: tracea.ops.rope(X[:, :3], X[:, :1], X[:, :1])),
     "tables that do not broadcast": (InvalidShape, lambda: tracea.ops.rope(X, X, X)),
     "an out that is an input": (OverlappingOutput, lambda: tracea.ops.cumsum(X, 0, out=X)),

@@ -215,6 +215,31 @@ def indexed_cases() -> tuple[Case, ...]:
         Case.of(
             "smallest_bf16", "rows.largest", LargestOp(x=tensor(2, 9, 70, dtype=BF16), k=4, smallest=True, out=apart)
         ),
+        *sorted_row_cases(),
+    )
+
+
+def sorted_row_cases() -> tuple[Case, ...]:
+    """Rows sorted by counting, by digits of 8 and of 11 bits; first ones of many; keys of all sizes; strides."""
+    apart = tensor(2, 300, 9, dtype=DType.I64, strides=(2708, 9, 1)).permuted((0, 2, 1))
+    return (
+        Case.of("sorted_few", "rows.sorted", LargestOp(x=tensor(9, 37), k=37, smallest=True), block=4),
+        Case.of("sorted", "rows.sorted", LargestOp(x=tensor(5, 300), k=300), block=2),
+        Case.of("sorted_many", "rows.sorted", LargestOp(x=tensor(2, 2100), k=2100, smallest=True)),
+        Case.of("first_of_many", "rows.sorted", LargestOp(x=tensor(2, 3000), k=140)),
+        Case.of("first_of_many_f64", "rows.sorted", LargestOp(x=tensor(2500, dtype=F64), k=300, smallest=True)),
+        Case.of("sorted_f64", "rows.sorted", LargestOp(x=tensor(3, 201, dtype=F64), k=200)),
+        Case.of("sorted_many_f64", "rows.sorted", LargestOp(x=tensor(1500, dtype=F64), k=1500, smallest=True)),
+        Case.of(
+            "sorted_bf16",
+            "rows.sorted",
+            LargestOp(x=tensor(2, 9, 300, dtype=BF16, strides=(2700, 1, 9)), k=300, smallest=True, out=apart),
+        ),
+        Case.of("sorted_f16", "rows.sorted", LargestOp(x=tensor(4, 97, dtype=DType.F16), k=90)),
+        Case.of("sorted_i64", "rows.sorted", LargestOp(x=tensor(4, 170, dtype=DType.I64), k=170)),
+        Case.of("sorted_i32", "rows.sorted", LargestOp(x=tensor(4, 170, dtype=DType.I32), k=80, smallest=True)),
+        Case.of("sorted_i8", "rows.sorted", LargestOp(x=tensor(4, 30, dtype=DType.I8, strides=(1, 5)), k=30)),
+        Case.of("sorted_u8", "rows.sorted", LargestOp(x=tensor(2, 1200, dtype=DType.U8), k=1200)),
     )
 
 
@@ -320,4 +345,5 @@ def slab_golden() -> tuple[Case, ...]:
         Case.of("pointwise.transpose", "pointwise.transpose", copy(tensor(768, 512, strides=(1, 768)))),
         Case.of("rows.largest", "rows.largest", LargestOp(x=tensor(512, 768), k=8)),
         Case.of("rows.largest_across", "rows.largest", LargestOp(x=tensor(512, 12), k=3)),
+        Case.of("rows.sorted", "rows.sorted", LargestOp(x=tensor(512, 768), k=768, smallest=True)),
     )

@@ -70,10 +70,17 @@ def running_sums(x: Array, axis: int, *, backward: bool) -> Array:
     return np.flip(np.cumsum(np.flip(x, axis), axis=axis, dtype=np.float64), axis)
 
 
-def first_places(x: Array, k: int, *, smallest: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the places of the k largest or smallest of each row, of equals the first; NaN is the largest."""
+def first_places(x: np.ndarray[Any, Any], k: int, *, smallest: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the places of the k largest or smallest of each row, of equals the first; NaN is the largest.
+
+    Integers are compared as they are.
+    """
     missing = np.isnan(x)
-    value = np.where(missing, 0.0, x if smallest else -x)
+    value: np.ndarray[Any, Any]
+    if np.issubdtype(x.dtype, np.integer):
+        value = x if smallest else ~x
+    else:
+        value = np.where(missing, 0.0, x if smallest else -x)
     rank = missing if smallest else ~missing
     place: Array = np.broadcast_to(np.arange(x.shape[-1], dtype=np.float64), x.shape)
     return np.lexsort((place, value, rank))[..., :k]

@@ -36,7 +36,7 @@ from tracea.interface.gradients import (
 )
 from tracea.interface.grouped_gemm import grouped_gemm
 from tracea.interface.images import conv2d
-from tracea.interface.indexing import copy, cumsum, embedding, topk
+from tracea.interface.indexing import argsort, copy, cumsum, embedding, sort, topk
 from tracea.interface.indices import argmax, argmin
 from tracea.interface.losses import cross_entropy, cross_entropy_backward
 from tracea.interface.low_rank import low_rank_mlp
@@ -88,6 +88,7 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "argsort",
     "attention",
     "attention_backward",
     "avg_pool1d",
@@ -139,6 +140,7 @@ __all__ = [
     "rope_backward",
     "softmax",
     "softmax_backward",
+    "sort",
     "std",
     "std_backward",
     "sum",

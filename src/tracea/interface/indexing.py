@@ -1,4 +1,4 @@
-"""Functions that walk an axis or an index tensor: cumulative sums, embeddings, the k largest, elements by place."""
+"""Functions that walk an axis or an index tensor: cumulative sums, embeddings, sorting, elements by place."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.graph import Graph
 from tracea.core.op import CumulativeSumOp, GatherRowsOp, LargestOp, PointwiseOp, ViewKind
-from tracea.core.ops.indexed import MOST_LARGEST
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.places import add_elements, line_begins, order_in_memory
-from tracea.interface.operands import ANY, FOLLOWING, INDICES, Given, dispatched, flag
+from tracea.interface.operands import ANY, FLOATS, FOLLOWING, INDICES, Given, dispatched, flag
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.runtime.index_range import Named
 
-__all__ = ["copy", "cumsum", "embedding", "topk"]
+__all__ = ["argsort", "copy", "cumsum", "embedding", "sort", "topk"]
 
 _OF_COPY: Final = ("x",)
 _MOVED_AS: Final = {DType.I64: DType.F64, DType.I32: DType.F32}  # of one size: arithmetic does not hold every integer
 _OF_EMBEDDING: Final = ("indices", "table")
 _OF_ELEMENTS: Final = ("x", "places")
+_ORDERED: Final = (*FLOATS, "i64", "i32", "i8", "u8")
 
 
 def copy(x: Any, *, out: Any = None) -> Any:
@@ -61,9 +61,9 @@ def embedding(indices: Any, table: Any, *, out: Any = None) -> Any:
 def topk(x: Any, k: int, dim: int = -1, *, largest: bool = True) -> tuple[Any, Any]:
     """Return the ``k`` largest elements along ``dim``, or the smallest, the largest first, and their places as int64.
 
-    Of equal elements the first; a NaN is larger than all others.
+    Of equal elements the first; a NaN is larger than all others. Elements are floats, int64, int32, int8 or uint8.
 
-    Shapes: both have k elements along dim, k at most 128 and the extent of dim; with a k of 0 both are empty.
+    Shapes: both have k elements along dim, k at most the extent of dim; with a k of 0 both are empty.
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride; InvalidOp: no such k.
     """
@@ -71,6 +71,27 @@ def topk(x: Any, k: int, dim: int = -1, *, largest: bool = True) -> tuple[Any, A
     axis = axis_number("dim", dim)
     places = _dispatch_places()(x, None, count, not flag("largest", largest), axis)
     return _dispatch_elements()(x, places, None, axis), places
+
+
+def sort(x: Any, dim: int = -1, *, descending: bool = False, stable: bool = False) -> tuple[Any, Any]:
+    """Return the elements along ``dim`` in order, the smallest first or the largest, and their places as int64.
+
+    Equal elements keep their order, with ``stable`` or without; a NaN is larger than all others, and -0.0 equals 0.0.
+    Elements are floats, int64, int32, int8 or uint8.
+
+    Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride.
+    """
+    places = argsort(x, dim, descending=descending, stable=stable)
+    return _dispatch_elements()(x, places, None, axis_number("dim", dim)), places
+
+
+def argsort(x: Any, dim: int = -1, *, descending: bool = False, stable: bool = False) -> Any:
+    """Return the places of the elements along ``dim`` in order, as :func:`sort` does.
+
+    Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride.
+    """
+    flag("stable", stable)
+    return _dispatch_places()(x, None, None, not flag("descending", descending), axis_number("dim", dim))
 
 
 @cache
@@ -87,8 +108,7 @@ def _missed_copy(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
     read, out = (None if of is None else replace(of, dtype=kind) for of in (x, result))
     assert read is not None
     program = compile_op(PointwiseOp(expr=Input(0), inputs=(read,), out_dtype=kind, out=out), threads=threads)
-    written = tuple(replace(of, dtype=x.dtype) for of in program.outputs)
-    return replace(program, inputs=(x,), outputs=written)
+    return _of_type(program, x)
 
 
 @cache
@@ -139,19 +159,18 @@ def _dispatch_places() -> Any:
 
 
 def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(_OF_COPY, arrays, out)
-    given.check_floats()
-    k, smallest, dim = attributes
+    given = Given.of(_OF_COPY, arrays, out, takes={"x": _ORDERED})
+    asked, smallest, dim = attributes
     x = given.type(0)
-    order, back = _last(x.rank, dim)
-    most = min(MOST_LARGEST, x.static_shape[order[-1]] if x.rank else 1)
-    if k > most:
-        raise InvalidOp(
-            field="k",
-            got=k,
-            expected=f"0 to {most}: the elements along dim, at most {MOST_LARGEST}",
-            remedy=f"k={most}" if most < MOST_LARGEST else f"k={most}, or sort for more",
+    if x.dtype.value not in _ORDERED:
+        raise InvalidDType(
+            field="x", got=x.dtype.value, expected=_ORDERED, remedy="convert it to numbers that have an order: int8"
         )
+    order, back = _last(x.rank, dim)
+    most = x.static_shape[order[-1]] if x.rank else 1
+    k = most if asked is None else asked
+    if k > most:
+        raise InvalidOp(field="k", got=k, expected=f"0 to {most}: the elements along dim", remedy=f"k={most}")
     if k == 0 and x.rank:
         none = (0 if axis == order[-1] else extent for axis, extent in enumerate(x.shape))
         return filled(arrays[0], TensorType(tuple(none), DType.I64), out, 0)
@@ -171,13 +190,14 @@ def _dispatch_elements() -> Any:
 
 def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     """Return the program that takes elements of rows by their places in them: rows of a column of all elements."""
-    given = Given.of(_OF_ELEMENTS, arrays, out)
+    given = Given.of(_OF_ELEMENTS, arrays, out, takes={"x": _ORDERED, "places": INDICES})
     x, places = given.type(0), given.type(1)
     if places.elements == 0:
         return filled(arrays[0], TensorType(places.shape, x.dtype), out, 0)
     axis = axis_of(attributes[0], x.rank) if x.rank else 0
+    kind = _MOVED_AS.get(x.dtype, x.dtype)
     graph = Graph()
-    source, within = graph.add_input(x), graph.add_input(places)
+    source, within = graph.add_input(replace(x, dtype=kind)), graph.add_input(places)
     if x.rank == 0:
         source, within = (graph.add_view(ViewKind.RESHAPE, node, shape=(1,)) for node in (source, within))
     if order_in_memory(source.type) is None:  # gaps are copied away
@@ -185,8 +205,15 @@ def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     offsets = line_begins(source.type, axis, within.type.static_shape)
     begins = graph.add_constant(TensorType(offsets.shape, DType.I64), name="begins")
     node = add_elements(graph, source, within, begins, axis)
-    state_result(graph, node, places.shape, TensorType(places.shape, x.dtype))
-    return compile_graph(graph, {"begins": offsets}, threads=threads, name="elements").program
+    state_result(graph, node, places.shape, TensorType(places.shape, kind))
+    program = compile_graph(graph, {"begins": offsets}, threads=threads, name="elements").program
+    return _of_type(program, x)
+
+
+def _of_type(program: Any, x: TensorType) -> Any:
+    """Return a program that moves elements, and computes with none, of x's own type."""
+    written = tuple(replace(of, dtype=x.dtype) for of in program.outputs)
+    return replace(program, inputs=(x, *program.inputs[1:]), outputs=written)
 
 
 def _last(rank: int, dim: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

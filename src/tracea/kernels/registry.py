@@ -48,6 +48,7 @@ from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.plane_gradient import PLANE_GRADIENT
 from tracea.kernels.rows.reduce import REDUCE
 from tracea.kernels.rows.row_sums import SUM_ROWS
+from tracea.kernels.rows.sorted import SORTED
 from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
 from tracea.kernels.rows.weighted_rows import WEIGHTED_ROWS
 from tracea.kernels.variant import Variant
@@ -108,6 +109,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     SUM_ROWS,
     WEIGHTED_ROWS,
     LARGEST,
+    SORTED,
     CHAIN,
     TRANSPOSE,
     WINDOW,

@@ -22,6 +22,20 @@ PLACES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda x: (*aten.topk.default(x, 3), *aten.topk.default(x.mT, 2, 1, False), aten.topk.default(x, 1, 0)[0]),
         (Z,),
     ),
+    "aten.sort.default": (
+        lambda x: (*aten.sort.default(x), *aten.sort.default(x.mT, 1, True), aten.sort.default(x, 0)[0] + 1.0),
+        (Z,),
+    ),
+    "aten.sort.stable": (
+        lambda x: (*aten.sort.stable(x, stable=True, dim=1), aten.sort.stable(x.mT, stable=False, dim=-1)[1]),
+        (Z,),
+    ),
+    "aten.argsort.default": (lambda x: (aten.argsort.default(x), aten.argsort.default(x.mT, 0, True) * 2), (Z,)),
+    "aten.argsort.stable": (
+        lambda x: (aten.argsort.stable(x, stable=True), aten.argsort.stable(x.mT, stable=True, dim=1)),
+        (Z,),
+    ),
+    "aten.msort.default": (lambda x: (aten.msort.default(x), aten.msort.default(x.mT) * 2.0), (Z,)),
     "aten.gather.default": (
         lambda x, at: (aten.gather.default(x, 1, at), aten.gather.default(x.mT, -1, at.mT) * 2.0),
         (Z, torch.tensor([[[0, 3, 2, 1, 0, 3], [1, 1, 3, 2, 2, 0]]])),

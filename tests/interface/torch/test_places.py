@@ -87,8 +87,10 @@ def test_an_extreme_of_no_axis_of_one_number_and_of_nothing() -> None:
     check(lambda x: (x.argmax(1), *x.min(1), *x.topk(2, 1)), torch.ones(0, 3))
     with pytest.raises(UnsupportedNode, match=r"the 0 largest of an axis.*leave the line out"):
         capture(Calls(lambda x: x.topk(0)[1]), (torch.ones(3),))
-    with pytest.raises(UnsupportedNode, match=r"the 129 largest of an axis.*at most 128"):
-        capture(Calls(lambda x: x.topk(129)[0]), (torch.ones(200),))
+    check(lambda x: (*x.sort(), x.argsort(descending=True)), torch.tensor(2.5))
+    check(lambda x: (*x.sort(1), x.argsort(0), x.msort()), torch.ones(0, 3))
+    with pytest.raises(UnsupportedNode, match=r"the extreme of a mask.*mask\.int"):
+        capture(Calls(lambda x: (x > 0).sort().values), (torch.ones(200),))
     with pytest.raises(UnsupportedNode, match=r"the extreme of a mask.*mask\.int"):
         capture(Calls(lambda x: (x > 0).max(0)[1]), (torch.ones(200),))
 
@@ -107,6 +109,36 @@ def test_the_k_largest_are_those_of_torch_and_of_equal_ones_the_first(rng, dtype
     assert torch.equal(places, expected)
     assert torch.equal(values.nan_to_num(nan=9), x.gather(axis, expected).nan_to_num(nan=9))
     check(lambda x: x.topk(k, axis, largest)[0], x)  # the values of equal elements are the same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.int32, torch.int8, torch.uint8], ids=str)
+def test_an_axis_in_order_is_that_of_a_stable_sort(rng, dtype: torch.dtype) -> None:
+    for columns in (int(rng.integers(1, 90)), int(rng.integers(260, 400))):
+        axis, descending = int(rng.integers(3)), bool(rng.integers(2))
+        shape = [int(size) for size in rng.integers(1, 6, 3)]
+        shape[axis] = columns
+        x, k = with_special(rng, dtype, *shape), int(rng.integers(1, columns + 1))
+
+        def lines(x: torch.Tensor) -> Any:
+            values, places = x.sort(dim=axis, descending=descending, stable=True)  # noqa: B023
+            return values, places, *x.topk(k, axis, descending), x.argsort(dim=axis, descending=descending, stable=True)  # noqa: B023
+
+        expected = x.sort(dim=axis, descending=descending, stable=True)
+        values, places, first, at, again = compiled(Calls(lines), (x,))(x)
+        assert torch.equal(places, expected.indices)
+        assert torch.equal(again, places)
+        assert torch.equal(at, places.narrow(axis, 0, k))
+        for found, wanted in ((values, expected.values), (first, expected.values.narrow(axis, 0, k))):
+            assert found.dtype is dtype
+            assert torch.allclose(found, wanted, 0, 0, equal_nan=True)
+
+
+def test_places_in_order_name_rows_without_a_check(rng) -> None:
+    x = torch.from_numpy(rng.standard_normal((40, 3)))
+    captured = capture(Calls(lambda x: x[x[:, 0].argsort()]), (x,))
+    assert not captured.ranges
+    check(lambda x: x[x[:, 0].argsort()], x)
 
 
 @pytest.mark.slow

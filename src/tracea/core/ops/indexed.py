@@ -13,9 +13,7 @@ from tracea.core.ops.base import Op, result_type
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 
-__all__ = ["MOST_LARGEST", "CumulativeSumOp", "GatherRowsOp", "LargestOp", "SumRowsOp"]
-
-MOST_LARGEST = 128  # that a row keeps: they lie in a first cache
+__all__ = ["CumulativeSumOp", "GatherRowsOp", "LargestOp", "SumRowsOp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +198,9 @@ class SumRowsOp(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestOp(Op):
-    """The places of the ``k`` largest elements of each row, or the smallest, largest first; of equals the first.
+    """The places of the ``k`` largest elements of each row, or the smallest, in order; of equals the first.
 
-    NaN is larger than all others.
+    NaN is larger than all others. With as many as there are columns it sorts the rows.
 
     Shapes:
         x: (..., columns), k <= columns; result: (..., k) of i64.
@@ -216,12 +214,12 @@ class LargestOp(Op):
     out: TensorType | None = None
 
     def __post_init__(self) -> None:
-        if self.x.rank == 0 or not 1 <= self.k <= min(MOST_LARGEST, static(self.x.shape[-1])):
+        if self.x.rank == 0 or not 1 <= self.k <= static(self.x.shape[-1]):
             raise InvalidOp(
                 field="largest.k",
                 got=self.k,
-                expected=f"1 to {MOST_LARGEST}, and no more than the columns of {self.x}",
-                remedy="ask for fewer, or sort",
+                expected=f"1 to the columns of {self.x}",
+                remedy="ask for no more than there are",
             )
         found = result_type("largest", self.shape, DType.I64, self.out)
         if found.dtype is not DType.I64:

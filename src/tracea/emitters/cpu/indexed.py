@@ -23,10 +23,10 @@ _FEW: Final = 4  # rows of a table for each index, from which on its zeros are w
 
 
 def indexed_op(printer: Printer, node: FragmentOp) -> None:
-    """Print the call of a routine of scan.h, indexed.h, row_sums.h or weighted_rows.h."""
+    """Print the call of a routine of scan.h, indexed.h, sort.h, row_sums.h or weighted_rows.h."""
     line = _ROUTINES.get(node.intrinsic.name)
     regions = [region for region in (*node.inputs, *node.outputs) if isinstance(region, Region)]
-    outputs, indices = (2, 2) if node.intrinsic.name in _LISTING else (1, 0)
+    outputs, indices = _TAKEN.get(node.intrinsic.name, (1, 0))
     taken = len(node.outputs) == outputs and len(node.indices) == indices
     if line is None or node.updates or not taken or len(regions) != len(node.inputs) + outputs:
         raise EmitError(node=node.intrinsic.name, detail="no routine of this name and these operands on a CPU")
@@ -64,6 +64,17 @@ def _largest(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
     load = load_functor(printer, _X, regions[:1], compute, row_axis=row_axis, column_axis=column_axis)
     place, steps = printer.address(regions[1]), ", ".join(printer.strides(regions[1]))
     return f"{node.intrinsic.name}<{types}>({_extents(printer, regions[0])}, {load}, {place}, {steps});"
+
+
+def _sort(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
+    printer.use("sort.h")
+    x, y, room = regions
+    smallest = "true" if node.intrinsic.attribute("smallest") else "false"
+    return (
+        f"sort_rows<{smallest}>({_extents(printer, x)}, {printer.address(x)}, {', '.join(printer.strides(x))}, "
+        f"{printer.text(y.extent[-1])}, {printer.address(y)}, {', '.join(printer.strides(y))}, "
+        f"{printer.address(room)});"
+    )
 
 
 def _gather(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
@@ -116,12 +127,15 @@ def _sum_chained(printer: Printer, node: FragmentOp, regions: list[Region]) -> s
     return f"sum_chained_rows<{C_TYPES[compute]}>({extents}, {lists}, {load}, {store}, {place}, {few});"
 
 
-_LISTING: Final = ("chain_rows",)  # routines with two results, which are told where their rows begin and end
+# The results and the indices of routines that have more than one result: lists are told where their rows begin and end,
+# what sorts has room of its own.
+_TAKEN: Final[Mapping[str, tuple[int, int]]] = {"chain_rows": (2, 2), "sort_rows": (2, 0)}
 _ROUTINES: Mapping[str, Callable[[Printer, FragmentOp, list[Region]], str]] = {
     "scan_rows": _scan,
     "scan_columns": _scan,
     "largest_of_rows": _largest,
     "largest_across_rows": _largest,
+    "sort_rows": _sort,
     "gather_rows": _gather,
     "weighted_rows": _weighted,
     "chain_rows": _chain,

@@ -11,7 +11,6 @@ _OUTSIDE: Final = "call it outside of the optimized module, before or after it"
 _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lists them), or {_OUTSIDE}"
 _INSTEAD: Final = {
     **dict.fromkeys(("scatter_add", "scatter_reduce"), f"x.index_add(axis, places, rows) adds rows; else {_OUTSIDE}"),
-    "sort": f"x.topk(k, axis) has the largest in order, up to 128; else {_OUTSIDE}",
 }
 # Parts that are refused for what only a line that has them can change, not one whose operator torch takes apart.
 _OF_PARTS: Final = frozenset({"aten.index.Tensor"})

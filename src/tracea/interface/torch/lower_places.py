@@ -1,4 +1,4 @@
-"""Lowerings of places: those of extremes and of the largest few, and elements that an index tensor names one by one.
+"""Lowerings of places: of extremes, of the largest, of an axis in order, and elements that an index tensor names.
 
 Of equal elements the first is taken; a NaN is larger than all others, and for the least of an axis smaller than all.
 """
@@ -13,7 +13,6 @@ import torch
 
 from tracea.core.dtype import DType
 from tracea.core.op import LargestOp, ReduceKind
-from tracea.core.ops.indexed import MOST_LARGEST
 from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.flow.places import add_elements, add_place_of_extreme, line_begins, order_in_memory, type_of_places
 from tracea.interface.torch.lower_rows import reduction
@@ -23,9 +22,21 @@ if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["extreme_with_place", "gather", "place_of_extreme", "take_along", "topk"]
+__all__ = [
+    "argsort",
+    "argsort_stably",
+    "extreme_with_place",
+    "gather",
+    "place_of_extreme",
+    "sort",
+    "sort_stably",
+    "sorted_along_the_first",
+    "take_along",
+    "topk",
+]
 
 _VALUES, _PLACES = 0, 1  # of the two results
+_FEW, _SHORT = 64, 256  # of an axis, and its extent: up to here integers are compared as floats
 
 
 def place_of_extreme(*, largest: bool) -> Callable[..., Node]:
@@ -79,29 +90,76 @@ def topk(
     low: Lowering, x: Node, k: int, axis: int = -1, largest: bool = True, *_: bool
 ) -> tuple[Node | None, Node | None]:
     """Lower the k largest elements of an axis or the smallest, in order, and their places."""
-    vector = low.reshape(x, (1,)) if x.type.rank == 0 else x
-    axis %= vector.type.rank
-    if k > MOST_LARGEST:
-        low.refuse(
-            f"the {k} largest of an axis",
-            f"ask for at most {MOST_LARGEST}, or return the scores, and sort them outside",
-        )
+    if k == 0 and not low.makes_nothing_of(x):
+        low.refuse("the 0 largest of an axis", "leave the line out")
+    return _first(low, x, int(k), axis, largest=largest)
+
+
+def sort(low: Lowering, x: Node, axis: int = -1, descending: bool = False) -> tuple[Node | None, Node | None]:
+    """Lower the elements of an axis in order, and their places; equal elements keep their order."""
+    return _first(low, x, None, axis, largest=descending)
+
+
+def sort_stably(
+    low: Lowering, x: Node, stable: bool | None = None, axis: int = -1, descending: bool = False
+) -> tuple[Node | None, Node | None]:
+    """Lower the elements of an axis in order, as :func:`sort` does in any case."""
+    del stable
+    return sort(low, x, axis, descending)
+
+
+def argsort(low: Lowering, x: Node, axis: int = -1, descending: bool = False) -> Node:
+    """Lower the places of an axis' elements in order."""
+    if low.makes_nothing_of(x):
+        return low.reshape(low.cast(x, DType.I64), low.shape)
+    return low.reshape(_places(low, x, None, axis, largest=descending)[2], low.shape)
+
+
+def argsort_stably(low: Lowering, x: Node, stable: bool, axis: int = -1, descending: bool = False) -> Node:
+    """Lower the places of an axis' elements in order, as :func:`argsort` does in any case."""
+    del stable
+    return argsort(low, x, axis, descending)
+
+
+def sorted_along_the_first(low: Lowering, x: Node) -> Node:
+    """Lower the elements of the first axis in order."""
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
+    vector, axis, places = _places(low, x, None, 0, largest=False)
+    return low.reshape(_elements(low, vector, axis, places), low.shape)
+
+
+def _first(low: Lowering, x: Node, k: int | None, axis: int, *, largest: bool) -> tuple[Node | None, Node | None]:
+    """Return the k first elements of an axis in order, where they are read, and their places."""
     if low.makes_nothing_of(x):
         return low.nothing(x), low.reshape(low.cast(x, DType.I64), low.shape)
+    vector, axis, places = _places(low, x, k, axis, largest=largest)
+    values = low.reshape(_elements(low, vector, axis, places), low.shape) if _VALUES in low.asked else None
+    return values, low.reshape(places, low.shape)
+
+
+def _places(low: Lowering, x: Node, k: int | None, axis: int, *, largest: bool) -> tuple[Node, int, Node]:
+    """Append the places of the k first of an axis, or of all; return x with an axis at least, the axis, the places."""
+    vector = low.reshape(x, (1,)) if x.type.rank == 0 else x
+    axis %= vector.type.rank
     _check_elements(low, vector)
-    if k == 0:
-        low.refuse("the 0 largest of an axis", "leave the line out")
-    read = vector if vector.type.dtype.is_float else low.cast(vector, DType.F64)  # which holds every integer here
-    order = (*(at for at in range(read.type.rank) if at != axis), axis)
-    rows = low.permute(read, order)
-    op = LargestOp(x=rows.type, k=int(k), smallest=not largest)
+    count = vector.type.static_shape[axis] if k is None else k
+    order = (*(at for at in range(vector.type.rank) if at != axis), axis)
+    rows = low.permute(_compared(low, vector, count, vector.type.static_shape[axis]), order)
+    op = LargestOp(x=rows.type, k=count, smallest=not largest)
     back = sorted(range(len(order)), key=order.__getitem__)
     # Places lie as the result does that a caller sees.
     op = replace(op, out=TensorType(tuple(op.shape[at] for at in back), DType.I64).permuted(order))
-    found = low.graph.add(op, [rows], name=low.label("places"))
-    places = low.permute(found, back)
-    values = low.reshape(_elements(low, vector, axis, places), low.shape) if _VALUES in low.asked else None
-    return values, low.reshape(places, low.shape)
+    return vector, axis, low.permute(low.graph.add(op, [rows], name=low.label("places")), back)
+
+
+def _compared(low: Lowering, x: Node, count: int, columns: int) -> Node:
+    """Return what tells the order of elements: integers as they are, or as f64, which holds all that a call may have.
+
+    The few first floats of a short row are kept in order as they come, while integers are sorted by their digits.
+    """
+    is_short = count <= _FEW and columns <= _SHORT
+    return low.cast(x, DType.F64) if is_short and not x.type.dtype.is_float else x
 
 
 def gather(low: Lowering, x: Node, axis: int, index: Node, sparse_grad: bool = False) -> Node:

@@ -174,6 +174,29 @@ def _largest(x: Type, k: int, axis: int = -1, *_: Any) -> tuple[Type, Type]:
     return dense(shape, x.dtype), dense(shape, _I64)
 
 
+def _sorted(x: Type, axis: int = -1, descending: bool = False) -> tuple[Type, Type]:
+    del descending
+    need(x.dtype is not torch.bool and (x.dim() == 0 or -x.dim() <= axis < x.dim()))
+    return preserved(x.dtype, x), preserved(_I64, x)
+
+
+def _sorted_stably(x: Type, stable: bool | None = None, axis: int = -1, descending: bool = False) -> tuple[Type, Type]:
+    del stable
+    return _sorted(x, axis, descending)
+
+
+def _places_in_order(x: Type, axis: int = -1, descending: bool = False) -> Type:
+    return _sorted(x, axis, descending)[1]
+
+
+def _places_in_stable_order(x: Type, stable: bool, axis: int = -1, descending: bool = False) -> Type:
+    return _sorted_stably(x, stable, axis, descending)[1]
+
+
+def _in_order(x: Type) -> Type:
+    return _sorted(x, 0)[0]
+
+
 def _gathered(x: Type, axis: int, index: Type, *_: Any) -> Type:
     need(index.dtype is _I64 and x.dim() == index.dim() > 0 and -x.dim() <= axis < x.dim() and index.numel() > 0)
     need(
@@ -350,6 +373,11 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.min.dim": _with_place,
     "aten.topk.default": _largest,
     "aten.histc.default": _histogram,
+    "aten.sort.default": _sorted,
+    "aten.sort.stable": _sorted_stably,
+    "aten.argsort.default": _places_in_order,
+    "aten.argsort.stable": _places_in_stable_order,
+    "aten.msort.default": _in_order,
     "aten.gather.default": _gathered,
     "aten.scatter.src": _scattered,
     "aten.scatter.value": _scattered,

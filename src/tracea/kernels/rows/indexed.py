@@ -24,7 +24,6 @@ from tracea.kernels.requirements import (
     CPU_ELEMENTS,
     CPU_VECTORS,
     condition,
-    element_types,
     non_negative_strides,
     strided_layouts,
 )
@@ -40,8 +39,24 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["GATHER", "LARGEST", "SCAN", "gather_types", "largest_types", "scan_types"]
+__all__ = [
+    "FLOATS",
+    "GATHER",
+    "LARGEST",
+    "MOST_LARGEST",
+    "REQUIREMENTS",
+    "SCAN",
+    "Made",
+    "block_schedule",
+    "gather_types",
+    "largest_cycles",
+    "largest_plan",
+    "largest_types",
+    "row_blocks",
+    "scan_types",
+]
 
+MOST_LARGEST: Final = 128  # that a row keeps: they lie in a first cache
 _TASK_BYTES: Final = 256 << 10
 _SIDE: Final = 64  # rows or columns of a scan's task, in whole square blocks of every instruction set
 _MOST_PLACES: Final = 1 << 24  # numbers of places that f32 holds
@@ -54,7 +69,7 @@ _LOOKED_AT, _INSERTED, _STEP = 40.0, 10.0, 4.5
 # 2, 3, 4 and 5 elements of f32 0.5, 0.67, 0.9 and 1.1, of f64 0.6, 0.75, 0.95 and 1.1, 2 and 3 of bf16 0.88, 1.14.
 _SHORT_ROW: Final = {4: 4, 8: 4, 2: 2}  # by the bytes of an element
 _ACROSS: Final = 16  # rows side by side, at least: a vector of the widest
-_FLOATS: Final = (DType.F64, DType.F32, DType.F16, DType.BF16)
+FLOATS: Final = (DType.F64, DType.F32, DType.F16, DType.BF16)
 
 
 # ---- cumulative sums ------------------------------------------------------------------------------------------------
@@ -113,8 +128,8 @@ def _build_scan(op: CumulativeSumOp, schedule: Schedule, target: Target) -> Tile
         ),
     )
     loops = [axis for axis in range(rank) if axis != scanned]
-    made = _Made(op, SCAN_ID, schedule, target)
-    return _blocks(made, intrinsic, x, y, sizes=sizes, loops=loops, blocked=blocked)
+    made = Made(op, SCAN_ID, schedule, target)
+    return row_blocks(made, intrinsic, x, y, sizes=sizes, loops=loops, blocked=blocked)
 
 
 # ---- rows of a table ------------------------------------------------------------------------------------------------
@@ -144,7 +159,7 @@ def _build_gather(op: GatherRowsOp, schedule: Schedule, target: Target) -> TileK
         outputs=(y.region((start, 0), (length, columns)),),
     )
     body = loops_over((node,), [0], sizes=(count, columns), blocked=0, step=Const(schedule.integer("block")), tasks=0)
-    return _Made(op, GATHER_ID, schedule, target).kernel((table, indices, y), body)
+    return Made(op, GATHER_ID, schedule, target).kernel((table, indices, y), body)
 
 
 def _gathered(table: Any, indices: Any) -> Any:
@@ -154,7 +169,8 @@ def _gathered(table: Any, indices: Any) -> Any:
 # ---- the largest ----------------------------------------------------------------------------------------------------
 
 
-def _largest_plan(op: LargestOp) -> AxisPlan:
+def largest_plan(op: LargestOp) -> AxisPlan:
+    """Return how the axes merge: all but the last one, whose elements are a row."""
     last = op.x.rank - 1
     # The result's rows are walked as those of a tensor of x's extents would be.
     result = TensorType(op.x.shape, DType.I64, StridedLayout(op.infer().strides))
@@ -163,13 +179,13 @@ def _largest_plan(op: LargestOp) -> AxisPlan:
 
 def largest_types(op: LargestOp, like: LargestOp | None = None) -> dict[str, TensorType]:
     """Return the type of each buffer, leading axes merged as for ``like``."""
-    plan = _largest_plan(like or op)
+    plan = largest_plan(like or op)
     y = op.infer()
     return {"x0": plan.apply(op.x, op.x.shape), "y": plan.apply(y, y.shape)}
 
 
 def _build_largest(op: LargestOp, schedule: Schedule, target: Target) -> TileKernel:
-    plan, types = _largest_plan(op), largest_types(op)
+    plan, types = largest_plan(op), largest_types(op)
     dims = plan.dims(op.x.shape)
     rank = len(dims)
     across = "across" in schedule and schedule.integer("across") == 1  # recorded before there was a choice: none
@@ -186,8 +202,8 @@ def _build_largest(op: LargestOp, schedule: Schedule, target: Target) -> TileKer
         attributes=(("compute", compute_type(op.x.dtype).value), ("k", op.k), ("smallest", int(op.smallest))),
     )
     loops = list(range(rank - 1))
-    made = _Made(op, LARGEST_ID, schedule, target)
-    return _blocks(made, intrinsic, x, y, sizes=sizes, loops=loops, blocked=rank - 2)
+    made = Made(op, LARGEST_ID, schedule, target)
+    return row_blocks(made, intrinsic, x, y, sizes=sizes, loops=loops, blocked=rank - 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +222,7 @@ class _Places:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class Made:
     """What a kernel is built from."""
 
     op: Op
@@ -228,8 +244,8 @@ class _Made:
         )
 
 
-def _blocks(
-    made: _Made,
+def row_blocks(
+    made: Made,
     intrinsic: Intrinsic,
     x: Buffer,
     y: Buffer,
@@ -237,8 +253,9 @@ def _blocks(
     sizes: Sequence[Index],
     loops: Sequence[int],
     blocked: int,
+    room: Buffer | None = None,
 ) -> TileKernel:
-    """Return the kernel that applies a routine to blocks of an axis of whole others."""
+    """Return the kernel that applies a routine to blocks of an axis of whole others, with ``room`` or without."""
     schedule = made.schedule
     schedule.check_range(1, "block")
     start, length = Var("start"), Var("length")
@@ -253,18 +270,21 @@ def _blocks(
             tuple(Const(1) if one else size for one, size in zip(single, extent, strict=True)),
         )
 
-    node = FragmentOp(intrinsic=intrinsic, inputs=(window(x),), outputs=(window(y),))
+    rooms = () if room is None else (room,)
+    outputs = (window(y), *(buffer.whole() for buffer in rooms))
+    node = FragmentOp(intrinsic=intrinsic, inputs=(window(x),), outputs=outputs)
     tasks, step = schedule.integer("tasks"), Const(schedule.integer("block"))
     body = loops_over((node,), loops, sizes=sizes, blocked=blocked, step=step, tasks=tasks)
-    return made.kernel((x, y), body)
+    return made.kernel((x, y, *rooms), body)
 
 
 def _default_scan(op: CumulativeSumOp, target: Target) -> Schedule:
+    del target
     order, plan, along_rows = _scan_plan(op)
     dims = [known(dim) for dim in plan.dims([op.x.shape[axis] for axis in order])]
     rank = len(dims)
     scanned, blocked = (rank - 1, rank - 2) if along_rows else (rank - 2, rank - 1)
-    return _schedule(dims, [axis for axis in range(rank) if axis != scanned], blocked, _SIDE, target)
+    return block_schedule(dims, [axis for axis in range(rank) if axis != scanned], blocked, _SIDE)
 
 
 def _default_gather(op: GatherRowsOp, target: Target) -> Schedule:
@@ -274,7 +294,7 @@ def _default_gather(op: GatherRowsOp, target: Target) -> Schedule:
 
 
 def _default_largest(op: LargestOp, target: Target) -> Schedule:
-    dims = [known(dim) for dim in _largest_plan(op).dims(op.x.shape)]
+    dims = [known(dim) for dim in largest_plan(op).dims(op.x.shape)]
     blocked = len(dims) - 2
     lanes = vector_lanes(target, compute_type(op.x.dtype))
     rows = max(1, _TASK_BYTES // max(1, dims[-1] * op.x.dtype.nbytes))
@@ -283,7 +303,7 @@ def _default_largest(op: LargestOp, target: Target) -> Schedule:
     across = _is_less_across(op.k, min(lanes, dims[blocked]), dims[-1], turned=row_step == 1 != step)
     if across:
         rows = round_up(rows, lanes)
-    return Schedule(_schedule(dims, list(range(len(dims) - 1)), blocked, rows, target), across=int(across))
+    return Schedule(block_schedule(dims, list(range(len(dims) - 1)), blocked, rows), across=int(across))
 
 
 def _is_less_across(k: int, rows: int, columns: int, *, turned: bool) -> bool:
@@ -293,15 +313,20 @@ def _is_less_across(k: int, rows: int, columns: int, *, turned: bool) -> bool:
     when they come, if their order is random, is looked at by itself. Side by side a column is passed over by one
     vector, and all rows take the steps of the one that has such an element.
     """
-    found = k * (1 + math.log(columns / k))
-    passed, passed_across = _PASSED_TURNED if turned else _PASSED
-    alone = rows * (passed * columns + found * (_LOOKED_AT + k))
-    together = passed_across * columns + min(columns, rows * found) * (_INSERTED + _STEP * k)
+    alone, together = largest_cycles(k, rows, columns, turned=turned)
     return columns <= _MOST_PLACES and together < alone
 
 
-def _schedule(dims: Sequence[int], loops: Sequence[int], blocked: int, block: int, target: Target) -> Schedule:
-    del target
+def largest_cycles(k: int, rows: int, columns: int, *, turned: bool) -> tuple[float, float]:
+    """Return the cycles of as many rows one after the other, and side by side."""
+    found = k * (1 + math.log(columns / k))
+    passed, passed_across = _PASSED_TURNED if turned else _PASSED
+    alone = rows * (passed * columns + found * (_LOOKED_AT + k))
+    return alone, passed_across * columns + min(columns, rows * found) * (_INSERTED + _STEP * k)
+
+
+def block_schedule(dims: Sequence[int], loops: Sequence[int], blocked: int, block: int) -> Schedule:
+    """Return blocks of one axis, and as tasks the axis that then makes most."""
     block = max(1, block)
     counts = {axis: -(-dims[axis] // block) if axis == blocked else dims[axis] for axis in loops}
     return Schedule(block=block, tasks=max(loops, key=lambda axis: counts[axis]))
@@ -328,14 +353,14 @@ _STATIC = condition(
     found=lambda op: " | ".join(map(str, op.operands)),
     remedy="bind the symbolic extents",
 )
-_SHARED: Final = (CPU_VECTORS, strided_layouts, non_negative_strides, _STATIC)
+REQUIREMENTS: Final = (CPU_VECTORS, strided_layouts, non_negative_strides, _STATIC)
 
 SCAN_ID = "rows.scan"
 SCAN = Variant(
     id=SCAN_ID,
     op_type=CumulativeSumOp,
     backend="cpu",
-    requirements=(*_SHARED, CPU_ELEMENTS),
+    requirements=(*REQUIREMENTS, CPU_ELEMENTS),
     preferences=(),
     priority=50,
     build=_build_scan,
@@ -347,19 +372,33 @@ GATHER = Variant(
     id=GATHER_ID,
     op_type=GatherRowsOp,
     backend="cpu",
-    requirements=(*_SHARED, CPU_ELEMENTS),
+    requirements=(*REQUIREMENTS, CPU_ELEMENTS),
     preferences=(),
     priority=50,
     build=_build_gather,
     space=_space_of(_default_gather),
     default_schedule=_default_gather,
 )
+_FEW = condition(
+    "few of a row",
+    lambda op, _: op.k <= MOST_LARGEST,
+    needed=f"at most {MOST_LARGEST} of a row, which are kept in order as they come",
+    found=lambda op: f"{op.k}",
+    remedy="sort the rows: variant rows.sorted",
+)
+_OF_FLOATS = condition(
+    "floats",
+    lambda op, _: op.x.dtype in FLOATS,
+    needed=" | ".join(dtype.value for dtype in FLOATS),
+    found=lambda op: op.x.dtype.value,
+    remedy="sort the rows, which compares whole numbers as they are: variant rows.sorted",
+)
 LARGEST_ID = "rows.largest"
 LARGEST = Variant(
     id=LARGEST_ID,
     op_type=LargestOp,
     backend="cpu",
-    requirements=(*_SHARED, element_types((*_FLOATS, DType.I64))),
+    requirements=(*REQUIREMENTS, _OF_FLOATS, _FEW),
     preferences=(),
     priority=50,
     build=_build_largest,

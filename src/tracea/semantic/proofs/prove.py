@@ -31,6 +31,7 @@ from tracea.semantic.proofs.rules import barrier_buffers, prove_rules
 from tracea.semantic.proofs.sectors import prove_sectors
 from tracea.semantic.proofs.shapes import prove_shapes
 from tracea.semantic.proofs.slots import group_rings, prove_slots
+from tracea.semantic.proofs.sorted_rows import prove_sorted_rows
 from tracea.semantic.proofs.sparse import listed_panels, prove_sparse
 from tracea.semantic.proofs.swizzles import prove_swizzles
 from tracea.semantic.proofs.tma import prove_tma
@@ -69,6 +70,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_winograd(kernel, sites),
         *prove_epilogues(kernel, sites),
         *prove_row_sums(kernel, sites),
+        *prove_sorted_rows(kernel, sites),
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),
         *prove_sparse(kernel, sites),
