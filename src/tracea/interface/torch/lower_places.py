@@ -27,6 +27,7 @@ __all__ = [
     "argsort_stably",
     "extreme_with_place",
     "gather",
+    "order_of",
     "place_of_extreme",
     "sort",
     "sort_stably",
@@ -113,6 +114,11 @@ def argsort(low: Lowering, x: Node, axis: int = -1, descending: bool = False) ->
     if low.makes_nothing_of(x):
         return low.reshape(low.cast(x, DType.I64), low.shape)
     return low.reshape(_places(low, x, None, axis, largest=descending)[2], low.shape)
+
+
+def order_of(low: Lowering, line: Node) -> Node:
+    """Append the places of a vector's elements in ascending order."""
+    return _places(low, line, None, 0, largest=False)[2]
 
 
 def argsort_stably(low: Lowering, x: Node, stable: bool, axis: int = -1, descending: bool = False) -> Node:

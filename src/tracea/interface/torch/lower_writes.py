@@ -15,10 +15,11 @@ import torch
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input, maximum, select
 from tracea.core.graph import Node
-from tracea.core.op import JoinOp, ReduceKind, ReduceOp
+from tracea.core.op import JoinOp, LargestOp, ReduceKind, ReduceOp, ViewKind, ViewOp
 from tracea.core.tensor_type import Dim, static
 from tracea.flow.places import EXACT_IN_F32
 from tracea.interface.torch.lower_indexed import gathered, progression
+from tracea.interface.torch.lower_places import order_of
 from tracea.interface.torch.operand_types import rounded
 
 if TYPE_CHECKING:
@@ -229,10 +230,29 @@ def _written_at(low: Lowering, x: Node, axis: int, index: Node, source: Node) ->
     if fixed is not None:
         return _written(low, x, rows, axis, fixed)
     line = low.reshape(index, (count,))
+    if count == shape[axis] and _is_permutation(low, index):
+        return _permuted(low, rows, axis, line)
     is_hit, value = _one(low, x, axis, line, rows) if count == 1 else _last(low, x, axis, line, rows)
     result = low.pointwise(select(Input(0), Input(1), Input(2)), is_hit, value, x, dtype=x.type.dtype, exact=True)
     low.holes[result.id] = Hole(x, axis, index)
     return result
+
+
+def _is_permutation(low: Lowering, index: Node) -> bool:
+    """Tell whether an index names each place once: those of elements in order."""
+    node = index
+    while isinstance(node.op, ViewOp) and node.op.kind is ViewKind.RESHAPE:
+        node = low.graph[node.inputs[0]]
+    return isinstance(node.op, LargestOp) and node.op.k == index.type.elements == node.op.x.shape[-1]
+
+
+def _permuted(low: Lowering, rows: Node, axis: int, places: Node) -> Node:
+    """Return rows of an axis at the places that a permutation names: those that its inverse names, in order."""
+    inverse = order_of(low, places)
+    numbers = low.constant_of(rows)
+    if numbers is not None and numbers.ndim == 1 and numbers.equal(torch.arange(len(numbers), dtype=numbers.dtype)):
+        return low.cast(inverse, rows.type.dtype)
+    return gathered(low, rows, axis, inverse)
 
 
 def _one(low: Lowering, x: Node, axis: int, line: Node, row: Node) -> tuple[Node, Node]:
