@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from torch._ops import OpOverload
@@ -17,6 +17,16 @@ from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.surroundings import OutsideTensors
 
 __all__ = ["Constants", "is_computable", "is_number", "is_same_memory"]
+
+
+# What no one wrote yet: any values do, and zeros are within every limit.
+_UNWRITTEN: Final = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("empty.memory_format", "empty_like.default", "empty_permuted.default", "empty_strided.default"),
+        *("new_empty.default", "new_empty_strided.default"),
+    )
+)
 
 
 class Constants:
@@ -81,7 +91,8 @@ class Constants:
             arguments, keywords = cast("Any", map_arg)((node.args, node.kwargs), self.value)
             try:
                 with torch.no_grad():
-                    self._values[node] = node.target(*arguments, **keywords)  # pyright: ignore
+                    value: Any = node.target(*arguments, **keywords)  # pyright: ignore
+                    self._values[node] = value.zero_() if operator_name(node.target) in _UNWRITTEN else value
             except Exception as error:
                 raise UnsupportedNode(
                     node=f"{operator_name(node.target)}: {headline(error)}, of values that no input decides",
