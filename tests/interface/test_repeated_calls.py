@@ -25,6 +25,7 @@ CALLS = {
     "batch_norm_training of 16 bits": lambda: tracea.ops.batch_norm_training(X.half(), W.half(), B.half()),
     "batch_norm_training_backward": lambda: tracea.ops.batch_norm_training_backward(G, X, W),
     "topk": lambda: tracea.ops.topk(X, 2),
+    "sort": lambda: tracea.ops.sort(X),
 }
 INDEXED = ("embedding", "embedding_backward", "cross_entropy", "cross_entropy_backward", "topk_backward")
 

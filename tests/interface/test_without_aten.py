@@ -80,6 +80,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "argmin of integers": lambda: ops.argmin(COUNTS),
     "cumsum": lambda: ops.cumsum(X, 1),
     "topk": lambda: ops.topk(X, 3, 1),
+    "sort": lambda: ops.sort(X, 1),
+    "argsort of integers": lambda: ops.argsort(COUNTS, 0, descending=True),
     "cumsum_backward": lambda: ops.cumsum_backward(X, 1),
     "topk_backward": lambda: ops.topk_backward(LOGITS, FIRST_OF_SEVEN, 9, 0),
     "embedding_backward": lambda: ops.embedding_backward(LOGITS, CLASSES, 9),

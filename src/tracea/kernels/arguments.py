@@ -43,7 +43,8 @@ from tracea.kernels.pointwise.chain import chain_types
 from tracea.kernels.pointwise.transpose import TRANSPOSE_ID, transpose_types
 from tracea.kernels.pool.grid import grid_types
 from tracea.kernels.pool.window import pool_types
-from tracea.kernels.rows.indexed import gather_types, largest_types, scan_types
+from tracea.kernels.rows.indexed import gather_types, scan_types
+from tracea.kernels.rows.largest import largest_types
 from tracea.kernels.rows.moments import moments_types
 from tracea.kernels.rows.norm_gradient import norm_gradient_types
 from tracea.kernels.rows.normalize import normalize_types

@@ -41,7 +41,8 @@ from tracea.kernels.pointwise.chain import CHAIN
 from tracea.kernels.pointwise.transpose import TRANSPOSE
 from tracea.kernels.pool.grid import GRID
 from tracea.kernels.pool.window import WINDOW
-from tracea.kernels.rows.indexed import GATHER, LARGEST, SCAN
+from tracea.kernels.rows.indexed import GATHER, SCAN
+from tracea.kernels.rows.largest import LARGEST
 from tracea.kernels.rows.moments import MOMENTS
 from tracea.kernels.rows.norm_gradient import NORM_GRADIENT
 from tracea.kernels.rows.normalize import NORMALIZE

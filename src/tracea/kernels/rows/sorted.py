@@ -13,17 +13,8 @@ from tracea.core.ops.indexed import LargestOp
 from tracea.kernels.operands import scratch, tensor_buffer, vector_lanes
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import condition
-from tracea.kernels.rows.indexed import (
-    FLOATS,
-    MOST_LARGEST,
-    REQUIREMENTS,
-    Made,
-    block_schedule,
-    largest_cycles,
-    largest_plan,
-    largest_types,
-    row_blocks,
-)
+from tracea.kernels.rows.indexed import FLOATS, REQUIREMENTS, Made, block_schedule, row_blocks
+from tracea.kernels.rows.largest import MOST_LARGEST, largest_cycles, largest_plan, largest_types
 from tracea.kernels.rows.operands import known
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
