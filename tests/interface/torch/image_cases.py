@@ -98,6 +98,18 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         (rows(2, 4, 3, 5),),
     ),
     "aten.upsample_linear1d.vec": (lambda x: aten.upsample_linear1d.vec(x, [20], False, None), (rows(2, 4, 5),)),
+    "aten.upsample_bicubic2d.vec": (
+        lambda x: aten.upsample_bicubic2d.vec(x.relu(), None, False, [2.0, 0.7]) + 1.0,
+        (rows(2, 4, 3, 5),),
+    ),
+    "aten._upsample_bilinear2d_aa.vec": (
+        lambda x: aten._upsample_bilinear2d_aa.vec(x, [2, 3], False, None),
+        (rows(2, 4, 7, 5),),
+    ),
+    "aten._upsample_bicubic2d_aa.vec": (
+        lambda x: aten._upsample_bicubic2d_aa.vec(x, [2, 3], False, None) * 2.0,
+        (rows(2, 4, 7, 5),),
+    ),
     "aten.constant_pad_nd.default": (
         lambda x: aten.constant_pad_nd.default(x, [2, -1, 0, 3], 0.5) * 2.0,
         (rows(2, 4, 5),),

@@ -9,6 +9,7 @@ from tests.interface.torch import cases
 from tests.interface.torch.cases import REFUSED
 from tests.interface.torch.compare import check_capture
 from tests.interface.torch.image_cases import IMAGES
+from tests.interface.torch.layer_cases import LAYERS
 from tests.interface.torch.place_cases import PLACES
 from tests.interface.torch.write_cases import WRITES
 
@@ -18,7 +19,7 @@ from tracea.interface.torch.result_types import GIVES_BACK
 
 pytestmark = pytest.mark.whole
 
-CASES = cases.CASES | IMAGES | PLACES | WRITES
+CASES = cases.CASES | IMAGES | LAYERS | PLACES | WRITES
 
 
 class Line(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Mixtures of experts are captured: tokens sorted by expert, counts, products of each expert's rows, and the way back."""
+"""Mixtures of experts are captured: tokens sorted by expert, products of each expert's rows, and the way back."""
 
 from __future__ import annotations
 
@@ -103,6 +103,15 @@ def test_what_is_written_in_an_order_is_read_in_its_inverse(seed: int) -> None:
     check_capture(captured, Back(), inputs)
 
 
+def test_ends_that_are_known_and_descend_are_refused() -> None:
+    class Products(nn.Module):
+        def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            return GROUPED(x, weights, offs=torch.tensor([3, 2], dtype=torch.int32))
+
+    with pytest.raises(UnsupportedNode, match=r"groups of rows that end at \[3, 2\], of 5"):
+        capture(Products(), (torch.randn(5, 8), torch.randn(2, 8, 8)))
+
+
 def test_tables_that_a_caller_makes_are_refused_in_a_graph() -> None:
     captured = capture(Experts(3, 8, 8, 1).eval(), (torch.randn(4, 8),))
     with pytest.raises(InvalidGraph, match="ops that read by no tables"):
@@ -137,5 +146,5 @@ def test_histograms_of_too_much_are_refused() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.histc(x, 1000, 0, 1)
 
-    with pytest.raises(UnsupportedNode, match="a histogram of 5000 elements in 1000 bins.*up to 4194304 pairs"):
+    with pytest.raises(UnsupportedNode, match=r"a histogram of 5000 elements in 1000 bins.*up to 4194304 pairs"):
         capture(Counts(), (torch.randn(5000),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -111,6 +112,12 @@ def _tables(low: Lowering, offsets: Node, m: int, groups: int) -> tuple[Node, No
 
 def _check(low: Lowering, offsets: Node, m: int) -> None:
     """Have each run check that offsets ascend within the rows, unless they do whatever a call gives."""
+    known = low.constant_of(offsets)
+    if known is not None:
+        steps = [0, *(int(each) for each in known), m]
+        if any(later < earlier for earlier, later in pairwise(steps)):
+            low.refuse(f"groups of rows that end at {steps[1:-1]}, of {m}", "let offsets ascend within the rows")
+        return
     low.check_indices(offsets, m + 1)
     if low.integers.ascends(offsets) or offsets.type.elements < 2:
         return

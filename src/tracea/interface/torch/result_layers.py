@@ -208,6 +208,15 @@ def _gathered(x: Type, axis: int, index: Type, *_: Any) -> Type:
     return dense(index.shape, x.dtype)
 
 
+def _rows_at(x: Type, indices: Sequence[Type | None]) -> Type:
+    first, *others = indices
+    need(
+        first is not None and first.dtype is _I64 and first.numel() > 0 and not any(each is not None for each in others)
+    )
+    need(x.dim() > 0 and x.numel() > 0 and x.is_contiguous())
+    return dense((*(() if first is None else first.shape), *x.shape[1:]), x.dtype)
+
+
 def _scattered(x: Type, axis: int, index: Type, source: Type | float) -> Type:
     need(index.dtype is _I64 and x.dim() == index.dim() > 0 and -x.dim() <= axis < x.dim())
     shape = [*x.shape]
@@ -379,6 +388,7 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.argsort.stable": _places_in_stable_order,
     "aten.msort.default": _in_order,
     "aten.gather.default": _gathered,
+    "aten.index.Tensor": _rows_at,
     "aten.scatter.src": _scattered,
     "aten.scatter.value": _scattered,
     "aten.embedding.default": _embedding,
