@@ -63,6 +63,7 @@ OPS: list[Op] = [
     LargestOp(x=t(4, 8), k=3, smallest=True),
     PointwiseOp(expr=activation("mish"), inputs=(t(2, 3),), out_dtype=DType.F16),
     ViewOp(kind=ViewKind.SLICE, x=t(4, 6), starts=(1, 5), shape=(2, 6), steps=(2, -1)),
+    ViewOp(kind=ViewKind.WINDOWS, x=t(4, 9), axes=(1,), shape=(3,), steps=(2,)),
     Conv2dOp(x=t(1, 8, 9, 9), w=t(12, 4, 3, 3), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2),
     Conv2dOp.of(
         channels=6,
@@ -224,6 +225,8 @@ def test_views_say_offset_and_strides() -> None:
     assert flipped.offset_elements == 11
     assert flipped.infer().strides == (12, -1)
     assert flipped.bytes == flipped.flops == 0
+    windows = ViewOp(kind=ViewKind.WINDOWS, x=t(8, 6), axes=(0,), shape=(3,), steps=(2,)).infer()
+    assert (windows.shape, windows.strides) == ((3, 6, 3), (12, 1, 6))
 
 
 @pytest.mark.parametrize(
@@ -236,6 +239,12 @@ def test_views_say_offset_and_strides() -> None:
         {"kind": ViewKind.RESHAPE, "shape": (5, 5)},
         {"kind": ViewKind.PERMUTE, "axes": (0, 0)},
         {"kind": ViewKind.EXPAND, "shape": (3, 6)},
+        {"kind": ViewKind.WINDOWS, "axes": (1,), "shape": (7,), "steps": (1,)},
+        {"kind": ViewKind.WINDOWS, "axes": (2,), "shape": (1,), "steps": (1,)},
+        {"kind": ViewKind.WINDOWS, "axes": (-1,), "shape": (1,), "steps": (1,)},
+        {"kind": ViewKind.WINDOWS, "axes": (0,), "shape": (2,), "steps": (0,)},
+        {"kind": ViewKind.WINDOWS, "axes": (0,), "shape": (0,), "steps": (1,)},
+        {"kind": ViewKind.WINDOWS, "axes": (0, 1), "shape": (1, 1), "steps": (1, 1)},
     ],
 )
 def test_a_view_never_leaves_its_tensor(fields: dict[str, object]) -> None:

@@ -113,6 +113,11 @@ def add_view(draw: st.DrawFn, graph: Graph, name: str) -> None:
         starts = [dim - 1 if flip else 0 for dim, flip in zip(tensor.static_shape, flips, strict=True)]
         steps = [-1 if flip else 1 for flip in flips]
         graph.add_view(kind, node, starts=starts, steps=steps, shape=tensor.shape)
+    elif kind is ViewKind.WINDOWS:
+        if 0 < tensor.rank < 3:
+            axis = draw(st.integers(0, tensor.rank - 1))
+            size, step = draw(st.integers(1, tensor.static_shape[axis])), draw(st.integers(1, 3))
+            graph.add_view(kind, node, axes=(axis,), shape=(size,), steps=(step,))
     elif tensor.is_contiguous:
         elements = tensor.elements
         shapes = [(elements,), (1, elements), *([(elements // 4, 4)] if elements % 4 == 0 else [])]

@@ -284,6 +284,8 @@ def test_views_mean_what_numpy_means(rng) -> None:
     np.testing.assert_array_equal(evaluate(flip, [x]), x[1::2, ::-1])
     expand = ViewOp(kind=ViewKind.EXPAND, x=types(x)[0], shape=(3, 4, 6))
     np.testing.assert_array_equal(evaluate(expand, [x]), np.broadcast_to(x, (3, 4, 6)))
+    windows = ViewOp(kind=ViewKind.WINDOWS, x=types(x)[0], axes=(1,), shape=(3,), steps=(2,))
+    np.testing.assert_array_equal(evaluate(windows, [x]), np.stack([x[:, :3], x[:, 2:5]], 1))
 
 
 def test_rounded_results_are_values_of_the_storage_type(rng) -> None:

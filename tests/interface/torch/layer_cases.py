@@ -57,8 +57,9 @@ LAYERS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     ),
     "aten.histc.default": (lambda x: aten.histc.default(x, 3, -1, 1.5) * 2.0, (rows(4, 7),)),
     "aten._grouped_mm.default": (
-        lambda x, w: aten._grouped_mm.default(x, w, OFFSETS),
-        (rows(7, 16), rows(4, 16, 8)),
+        # Of small whole numbers, since torch's takes no float64.
+        lambda x, w: aten._grouped_mm.default(x.float(), w.float(), OFFSETS).to(x.dtype),
+        ((rows(7, 16) * 4).round(), (rows(4, 16, 8) * 4).round()),
     ),
     "transformers.grouped_mm_fallback.default": (
         lambda x, w: torch.ops.transformers.grouped_mm_fallback.default(x, w, OFFSETS) + 1.0,
