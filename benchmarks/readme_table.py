@@ -42,6 +42,7 @@ class Line:
 
 
 _ORT, _MODEL = "torch, ONNX Runtime", "eager, Inductor (default, frozen), ONNX Runtime"
+_NETWORKS = "eager, Inductor (frozen), ONNX Runtime"
 _CONV, _TWICE = "torch, Inductor, ONNX Runtime, OpenVINO", "torch.mm twice"
 LINES = {
     "tracea bench --suite gemm": (
@@ -100,6 +101,9 @@ LINES = {
         Line("block of Llama, 128 tokens", _MODEL, "models", ("tokens",), "llama"),
         Line("ResNet-50, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "resnet50"),
         Line("MobileNetV2, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "mobilenet_v2"),
+    ),
+    "python benchmarks/time_models.py --networks": (
+        Line("seven networks that nothing was tuned for", _NETWORKS, "networks", ("networks",)),
     ),
     "python benchmarks/time_models.py --normwise": (
         Line(

@@ -78,22 +78,10 @@ def _tables(low: Lowering, offsets: Node, m: int, groups: int) -> tuple[Node, No
     begins at the largest of what the groups up to there say of it, none of which is behind its own end.
     """
     _check(low, offsets, m)
-    shape, parts = (groups + 1,), parts_of(m, groups)
-    ends = low.pointwise(minimum(maximum(Input(0), 0.0), float(m)), offsets, dtype=DType.F32, exact=True)
-    last, none = (low.reshape(_number(low, value), (1,)) for value in (m, 0))
-    ends, starts = (
-        low.graph.add(
-            JoinOp(
-                parts=tuple(part.type for part in both),
-                starts=((0,), both[0].type.static_shape),
-                steps=((1,), (1,)),
-                shape=shape,
-            ),
-            both,
-            name=low.label(name),
-        )
-        for both, name in (((ends, last), "ends"), ((none, ends), "starts"))
-    )
+    parts = parts_of(m, groups)
+    within = low.pointwise(minimum(maximum(Input(0), 0.0), float(m)), offsets, dtype=DType.F32, exact=True)
+    ends = _joined(low, within, _number(low, m), "ends")
+    starts = _joined(low, _number(low, 0), within, "starts")
     counted = Unary(UnaryFunction.FLOOR, (Input(0) - Input(1) + (PART_ROWS - 1.0)) / float(PART_ROWS))
     counts = _add(low, counted, (ends, starts), "parts")
     upto = low.graph.add(CumulativeSumOp(x=counts.type, axis=0), [counts], name=low.label("parts_before"))
@@ -128,6 +116,10 @@ def _check(low: Lowering, offsets: Node, m: int) -> None:
 
 def _number(low: Lowering, value: int) -> Node:
     return low.constant(torch.tensor([float(value)]), "rows")
+
+
+def _joined(low: Lowering, first: Node, second: Node, part: str) -> Node:
+    return low.graph.add(JoinOp.along((first.type, second.type), 0), [first, second], name=low.label(part))
 
 
 def _add(low: Lowering, expr: Expr, operands: tuple[Node, ...], part: str, dtype: DType = DType.F32) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Expr, Input, sigmoid, tanh
 from tracea.core.expr import activation as named
@@ -38,72 +38,37 @@ State = tuple["Node", ...]  # (batch, width) each: h, and of an LSTM c
 _Step = Callable[["Lowering", _Weights, "Node", State], State]
 
 
-def lstm(
-    low: Lowering,
-    x: Node,
-    states: Sequence[Node],
-    parameters: Sequence[Node],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Node, ...]:
+def lstm(low: Lowering, x: Node, states: Sequence[Node], parameters: Sequence[Node], *layout: Any) -> tuple[Node, ...]:
     """Lower an LSTM of any layers and both directions; the result is the sequence, the last h, and the last c."""
-    layout = _Layout(has_biases, layers, dropout if train else 0.0, bidirectional, batch_first)
-    return _recurrent(low, x, states, parameters, layout, _lstm_step)
+    return _recurrent(low, x, states, parameters, _Layout(*layout), _lstm_step)
 
 
-def gru(
-    low: Lowering,
-    x: Node,
-    state: Node,
-    parameters: Sequence[Node],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Node, ...]:
+def gru(low: Lowering, x: Node, state: Node, parameters: Sequence[Node], *layout: Any) -> tuple[Node, ...]:
     """Lower a GRU of any layers and both directions; the result is the sequence and the last state."""
-    layout = _Layout(has_biases, layers, dropout if train else 0.0, bidirectional, batch_first)
-    return _recurrent(low, x, (state,), parameters, layout, _gru_step)
+    return _recurrent(low, x, (state,), parameters, _Layout(*layout), _gru_step)
 
 
 def rnn(activation: str) -> Callable[..., tuple[Node, ...]]:
     """Return the lowering of a plain recurrent layer of any layers and both directions."""
+    value = named(activation).substitute({0: Input(0) + Input(1)})
 
     def step(low: Lowering, weights: _Weights, taken: Node, state: State) -> State:
-        value = named(activation).substitute({0: Input(0) + Input(1)})
         return (_times_state(low, weights, state[0], value, (taken,)),)
 
-    def lower(
-        low: Lowering,
-        x: Node,
-        state: Node,
-        parameters: Sequence[Node],
-        has_biases: bool,
-        layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> tuple[Node, ...]:
-        layout = _Layout(has_biases, layers, dropout if train else 0.0, bidirectional, batch_first)
-        return _recurrent(low, x, (state,), parameters, layout, step)
+    def lower(low: Lowering, x: Node, state: Node, parameters: Sequence[Node], *layout: Any) -> tuple[Node, ...]:
+        return _recurrent(low, x, (state,), parameters, _Layout(*layout), step)
 
     return lower
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What the operator says of its layers."""
+    """What the operator says of its layers, in the order of its arguments."""
 
     has_biases: bool
     layers: int
     dropout: float
+    train: bool
     bidirectional: bool
     batch_first: bool
 
@@ -127,7 +92,7 @@ class _Layout:
 def _recurrent(
     low: Lowering, x: Node, states: Sequence[Node], parameters: Sequence[Node], layout: _Layout, step: _Step
 ) -> tuple[Node, ...]:
-    if layout.dropout > 0.0:
+    if layout.train and layout.dropout > 0.0:
         low.refuse(f"a dropout of {layout.dropout} between recurrent layers", "call module.eval() first")
     if not (x.type.is_static and all(state.type.is_static for state in states)):
         low.refuse("a recurrent layer over a symbolic axis", "make the axes static: dynamic=None")
