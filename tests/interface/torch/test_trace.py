@@ -34,13 +34,9 @@ pytestmark = pytest.mark.whole
 
 CASES = cases.CASES | IMAGES | LAYERS | PLACES
 # What these cases give is refused by the rule, a mode of the operator that is left to torch, or torch.export.
-LEFT = {
-    "aten.alpha_dropout.default",
-    "aten._grouped_mm.default",
-    "aten.index.Tensor",
-    "aten.logical_not.default",
-    "aten.max_pool2d.default",
-}
+LEFT = {"aten.index.Tensor"}.union(
+    f"aten.{name}.default" for name in ("alpha_dropout", "_grouped_mm", "logical_not", "max_pool2d")
+)
 
 
 @pytest.fixture
