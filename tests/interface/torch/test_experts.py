@@ -22,13 +22,13 @@ GROUPED = torch._grouped_mm  # pyright: ignore[reportPrivateUsage]
 class Experts(nn.Module):
     """A layer of experts as it is written today: all tokens of an expert at once."""
 
-    def __init__(self, experts: int, width: int, hidden: int, each: int) -> None:
+    def __init__(self, experts: int, width: int, hidden: int, each: int, *, by_index: bool = False) -> None:
         super().__init__()
         self.router = nn.Linear(width, experts)
         self.up = nn.Parameter(torch.randn(experts, 2 * hidden, width) / math.sqrt(width))
         self.bias = nn.Parameter(torch.randn(experts, 2 * hidden))
         self.down = nn.Parameter(torch.randn(experts, width, hidden) / math.sqrt(hidden))
-        self.each = each
+        self.each, self.by_index = each, by_index
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self.router(x).softmax(-1).topk(self.each)
@@ -38,13 +38,18 @@ class Experts(nn.Module):
         gate, up = (GROUPED(x[order // self.each], self.up.mT, offs=offsets) + self.bias[ids]).chunk(2, -1)
         found = GROUPED(nn.functional.silu(gate) * up, self.down.mT, offs=offsets)
         found = found * weights.reshape(-1)[order][:, None]
-        return found[order.argsort()].view(len(x), self.each, -1).sum(1)
+        back = order.argsort()
+        if self.by_index:  # which torch.export is asked for
+            back = torch.empty_like(order)
+            back[order] = torch.arange(len(order))
+        return found[back].view(len(x), self.each, -1).sum(1)
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 300])
-def test_a_layer_of_experts_is_that_of_torch_whatever_the_routing(tokens: int, seed: int) -> None:
+@pytest.mark.parametrize("by_index", [False, True])
+def test_a_layer_of_experts_is_that_of_torch_whatever_the_routing(tokens: int, by_index: bool, seed: int) -> None:
     torch.manual_seed(seed)
-    module = Experts(5, 24, 16, 2).eval()
+    module = Experts(5, 24, 16, 2, by_index=by_index).eval()
     fast = tracea.optimize(module, (torch.randn(tokens, 24),), budget=None, threads=1)
     captured = capture(module, (torch.randn(tokens, 24),))
     assert captured.ranges == ()

@@ -11,6 +11,7 @@ import operator
 import re
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final, TypeAlias, cast
 
 import torch
@@ -117,7 +118,7 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
     """
     before = State.of(module)
     try:
-        with exporting(), _without_torch_dumps(), forwards_named(module):
+        with exporting(), _without_torch_dumps(), _groups_of_any_floats(), forwards_named(module):
             program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             if _writes(program):
                 _take_out_dropout(program)
@@ -130,6 +131,33 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
             before.restore()  # also stand-ins for tensors that forward keeps
     _check_tensors_stay(module, before, after)
     return program
+
+
+@contextlib.contextmanager
+def _groups_of_any_floats() -> Generator[None]:
+    """Let torch.export follow products of groups of rows as eager code runs them, not of bfloat16 alone.
+
+    torch 2.13 checks them by a function that is for CUDA; where that is no more, nothing is changed.
+    """
+    checks: Any = import_module("torch._meta_registrations")
+    name = "_meta_grouped_mm_common"
+    common = getattr(checks, name, None)
+    if common is None:
+        yield
+        return
+
+    def told(mat_a: torch.Tensor, mat_b: torch.Tensor, *others: Any, offs: Any = None, **named: Any) -> torch.Tensor:
+        is_plain = not others and all(named.get(each) is None for each in ("scale_a", "bias", "out_dtype"))
+        is_of_rows = mat_a.dim() == 2 and mat_b.dim() == 3 and offs is not None and mat_a.shape[1] == mat_b.shape[1]
+        if is_plain and is_of_rows and mat_a.dtype is mat_b.dtype in (torch.float32, torch.float16):
+            return mat_a.new_empty((mat_a.shape[0], mat_b.shape[2]))
+        return common(mat_a, mat_b, *others, offs=offs, **named)
+
+    setattr(checks, name, told)
+    try:
+        yield
+    finally:
+        setattr(checks, name, common)
 
 
 def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
