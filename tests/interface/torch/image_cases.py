@@ -120,5 +120,9 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda x, y: (aten.repeat.default(x, [2, 1, 3]), aten.repeat.default(y, [2, 2]) + 1.0),
         (X, V),
     ),
+    "aten.flip.default": (
+        lambda x, y: (aten.flip.default(x, [1, -1]) * 2.0, aten.flip.default(x, [0]), aten.flip.default(y, [0])),
+        (rows(2, 3, 5), rows(7)),
+    ),
     "aten.stack.default": (lambda x, y: aten.stack.default([x, y], 1), (rows(2, 3), rows(2, 3))),
 }

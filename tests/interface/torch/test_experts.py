@@ -108,6 +108,40 @@ def test_what_is_written_in_an_order_is_read_in_its_inverse(seed: int) -> None:
     check_capture(captured, Back(), inputs)
 
 
+def test_a_sampler_writes_back_what_it_sorted(seed: int) -> None:
+    class TopP(nn.Module):
+        def forward(self, logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            values, order = logits.sort(-1)
+            cut = values.softmax(-1).cumsum(-1) <= 0.1
+            columns, down = logits.sort(0, descending=True)
+            return (
+                logits.masked_fill(cut.scatter(-1, order, cut), -math.inf),
+                torch.zeros_like(logits).scatter(0, down, columns * 2.0),
+                torch.zeros_like(logits).scatter(1, order.flip(0)[:, :1], values),
+            )
+
+    torch.manual_seed(seed)
+    module, inputs = TopP(), (torch.randn(3, 40),)
+    captured = capture(module, inputs)
+    assert captured.ranges == ()
+    found, wanted = (
+        call(*inputs) for call in (tracea.optimize(module, inputs, budget=None, threads=1, listener=print), module)
+    )
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_masks_are_written_by_an_order() -> None:
+    class Mask(nn.Module):
+        def forward(self, keys: torch.Tensor) -> torch.Tensor:
+            found = torch.zeros(len(keys), dtype=torch.bool)
+            found[keys.argsort()] = torch.tensor([True, False, True, True, False])
+            return found
+
+    module, inputs = Mask(), (torch.randn(5),)
+    check_capture(capture(module, inputs), module, inputs)
+
+
 def test_ends_that_are_known_and_descend_are_refused() -> None:
     class Products(nn.Module):
         def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

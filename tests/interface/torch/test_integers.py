@@ -169,6 +169,18 @@ def test_inputs_are_held_to_what_the_arithmetic_needs_and_quotients_are_torchs_u
         fast(torch.full_like(ids, 2**23 + 1), i)
 
 
+def test_long_chains_are_captured_in_time_that_follows_their_length() -> None:
+    class Chain(nn.Module):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            for _ in range(40):  # of which each takes the one before it twice
+                ids = (ids + (ids % 3)) % 97
+                ids = torch.where(ids > 3, ids - 3, ids)
+            return ids
+
+    inputs = (torch.randint(0, 50, (3, 9)),)
+    check_capture(capture(Chain(), inputs), Chain(), inputs)
+
+
 def test_rows_named_by_a_quotient_or_what_it_leaves_need_no_check(seed: int) -> None:
     class Halves(nn.Module):
         def forward(self, x: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -111,6 +111,19 @@ def test_what_is_too_long_or_drops_is_refused_with_a_remedy() -> None:
         capture(Layers(nn.GRU(2, 2, 2, dropout=0.5)).train(), (torch.randn(3, 1, 2),))
 
 
+def test_packed_sequences_are_refused_by_name() -> None:
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(4, 5, batch_first=True)
+
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            return self.layer(nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True))[1][0]
+
+    with pytest.raises(UnsupportedNode, match=r"a packed sequence at .*test_recurrent.py:.*padded sequences"):
+        capture(Packed().eval(), (torch.randn(2, 5, 4), torch.tensor([5, 3])))
+
+
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_cells_are_those_of_torch(cell: type[nn.RNNCellBase]) -> None:
     class Cell(nn.Module):

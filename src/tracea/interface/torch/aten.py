@@ -126,6 +126,7 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten.concat.default": pools.concatenate,
     "aten.stack.default": pools.stack,
     "aten.repeat.default": views.repeat,
+    "aten.flip.default": indexed.flip,
 }
 
 _ROWS: Final[dict[str, Callable[..., Any]]] = {

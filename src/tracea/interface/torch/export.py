@@ -9,6 +9,7 @@ import contextlib
 import logging
 import operator
 import re
+import traceback
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
 from importlib import import_module
@@ -164,6 +165,14 @@ def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
     kind = _KIND.search(headline(error))
     if kind is not None:
         return _of_unknown_kind(kind["name"].rpartition(".")[2], module, is_result=kind["output"] is not None)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(isinstance(frame.f_locals.get("batch_sizes"), torch.Tensor) for frame in frames):  # of nn.RNNBase.forward
+        return UnsupportedNode(
+            node="a packed sequence",
+            location=line_of_traceback(error.__traceback__) or line_of_forward(module),
+            remedy="give recurrent layers the padded sequences, and take from the result what lies before their ends; "
+            "a layer that goes backwards needs each sequence alone, at its own length",
+        )
     return UnsupportedNode(
         node=headline(error),
         location=line_of_traceback(error.__traceback__) or line_of_forward(module),
@@ -252,7 +261,7 @@ def decomposed(
     Raises:
         UnsupportedNode: torch cannot follow its own program, such as one that gives an input another shape.
     """
-    with exporting():
+    with exporting(), _groups_of_any_floats():
         known: Any = torch.export.default_decompositions()
         table: dict[Any, Any] = {operator: known[operator] for operator in operators if operator in known}
         if not table:

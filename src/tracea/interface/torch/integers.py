@@ -79,12 +79,13 @@ class Integers:
         self._totals: dict[str, int] = {}
         self._ascending: set[str] = set()
         self.limits: dict[str, int] = {}
+        self._found: dict[int, dict[str, tuple[Range, frozenset[str]]]] = {}  # by the limit, until one becomes lower
         self._limit = _LIMITS[0]  # of inputs that nothing holds to less
 
     def state(self, node: Node, low: int, high: int) -> Node:
         """Return a node after noting that its elements are from ``low`` to ``high``, whatever a call gives."""
         self._stated[node.id] = Range(float(low), float(high))
-        return node
+        return self._anew(node)
 
     def state_counts(self, node: Node, total: int) -> Node:
         """Return a node after noting that its elements are none below 0, and together at most ``total``."""
@@ -99,6 +100,11 @@ class Integers:
         if in_turn:
             self._ascending.add(node.id)
         self._sums[node.id] = (of, count)
+        return self._anew(node)
+
+    def _anew(self, node: Node) -> Node:
+        for found in self._found.values():
+            found.pop(node.id, None)
         return node
 
     def ascends(self, node: Node) -> bool:
@@ -129,13 +135,22 @@ class Integers:
             found = of(read)
             self._limit = _LIMITS[0]
             if found.most <= most:
-                self.limits |= {name: min(limit, self.limits.get(name, limit)) for name in read}
+                lower = {name: limit for name in read if limit < self.limits.get(name, _LIMITS[0] + 1)}
+                if lower:
+                    self.limits |= lower
+                    self._found.clear()
                 return found
         return None
 
     def _of(self, node: Node, read: set[str]) -> Range:
         """Return the range of a value's elements; note the inputs that it comes from."""
-        return self._made(node, read).within(_OF_TYPE.get(node.type.dtype, _ANY))
+        known = self._found.setdefault(self._limit, {})
+        if node.id not in known:
+            inputs = set[str]()
+            known[node.id] = self._made(node, inputs).within(_OF_TYPE.get(node.type.dtype, _ANY)), frozenset(inputs)
+        found, inputs = known[node.id]
+        read |= inputs
+        return found
 
     def _made(self, node: Node, read: set[str]) -> Range:
         if node.id in self._stated:

@@ -27,6 +27,7 @@ __all__ = [
     "check_ranges",
     "check_rows",
     "embedding",
+    "flip",
     "gathered",
     "index",
     "index_checks",
@@ -145,6 +146,20 @@ def gathered(low: Lowering, x: Node, axis: int, line: Node) -> Node:
     rows = low.graph.add(op, [table, line], name=low.label("rows"))
     found = low.reshape(rows, (line.type.static_shape[0], *rest))
     return low.permute(found, [axes.index(each) for each in range(x.type.rank)])
+
+
+def flip(low: Lowering, x: Node, axes: Sequence[int]) -> Node:
+    """Lower axes whose elements come from the last to the first."""
+    if not x.type.is_static:
+        low.refuse("a flip of symbolic extents", "make the axes static: dynamic=None")
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
+    for axis in sorted({axis % x.type.rank for axis in axes}):
+        extent = x.type.static_shape[axis]
+        if extent > 1:
+            line = low.constant(torch.arange(extent - 1, -1, -1), "from_the_last")
+            x = gathered(low, x, axis, line)
+    return x
 
 
 def progression(places: torch.Tensor | None, extent: int) -> range | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "argsort",
     "argsort_stably",
+    "by_order",
     "extreme_with_place",
     "gather",
     "order_of",
@@ -121,6 +122,12 @@ def order_of(low: Lowering, line: Node) -> Node:
     return _places(low, line, None, 0, largest=False)[2]
 
 
+def by_order(low: Lowering, x: Node, axis: int, places: Node) -> Node:
+    """Append x as it is written at places that are an order: read at the places of the order's own order."""
+    inverse = _places(low, places, None, axis, largest=False)[2]
+    return low.reshape(_elements(low, low.cast(x, low.dtype), axis, inverse), low.shape)
+
+
 def argsort_stably(low: Lowering, x: Node, stable: bool, axis: int = -1, descending: bool = False) -> Node:
     """Lower the places of an axis' elements in order, as :func:`argsort` does in any case."""
     del stable
@@ -156,7 +163,10 @@ def _places(low: Lowering, x: Node, k: int | None, axis: int, *, largest: bool) 
     back = sorted(range(len(order)), key=order.__getitem__)
     # Places lie as the result does that a caller sees.
     op = replace(op, out=TensorType(tuple(op.shape[at] for at in back), DType.I64).permuted(order))
-    return vector, axis, low.permute(low.graph.add(op, [rows], name=low.label("places")), back)
+    places = low.permute(low.graph.add(op, [rows], name=low.label("places")), back)
+    if count == vector.type.shape[axis]:
+        low.orders[places.id] = axis
+    return vector, axis, places
 
 
 def _compared(low: Lowering, x: Node, count: int, columns: int) -> Node:

@@ -15,11 +15,11 @@ import torch
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input, maximum, select
 from tracea.core.graph import Node
-from tracea.core.op import JoinOp, LargestOp, ReduceKind, ReduceOp, ViewKind, ViewOp
+from tracea.core.op import JoinOp, ReduceKind, ReduceOp
 from tracea.core.tensor_type import Dim, static
 from tracea.flow.places import EXACT_IN_F32
 from tracea.interface.torch.lower_indexed import gathered, progression
-from tracea.interface.torch.lower_places import order_of
+from tracea.interface.torch.lower_places import by_order, order_of
 from tracea.interface.torch.operand_types import rounded
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ def scatter(low: Lowering, x: Node, axis: int, index: Node, source: Node | float
             f"a write at places {index.type} in a part of {x.type}",
             "give a line of places for each line of the tensor: index.expand, or slice the tensor first",
         )
+    if isinstance(source, Node) and source.type.shape == x.type.shape and low.orders.get(index.id) == axis:
+        return by_order(low, source, axis, index)
     if count > MOST_SCATTERED or (count > 1 and count * extent > MOST_COMPARED):
         low.refuse(
             f"a write at {count} places of each line of {extent} elements",
@@ -230,7 +232,7 @@ def _written_at(low: Lowering, x: Node, axis: int, index: Node, source: Node) ->
     if fixed is not None:
         return _written(low, x, rows, axis, fixed)
     line = low.reshape(index, (count,))
-    if count == shape[axis] and _is_permutation(low, index):
+    if count == shape[axis] and low.orders.get(index.id) == 0:
         return _permuted(low, rows, axis, line)
     is_hit, value = _one(low, x, axis, line, rows) if count == 1 else _last(low, x, axis, line, rows)
     result = low.pointwise(select(Input(0), Input(1), Input(2)), is_hit, value, x, dtype=x.type.dtype, exact=True)
@@ -238,20 +240,12 @@ def _written_at(low: Lowering, x: Node, axis: int, index: Node, source: Node) ->
     return result
 
 
-def _is_permutation(low: Lowering, index: Node) -> bool:
-    """Tell whether an index names each place once: those of elements in order."""
-    node = index
-    while isinstance(node.op, ViewOp) and node.op.kind is ViewKind.RESHAPE:
-        node = low.graph[node.inputs[0]]
-    return isinstance(node.op, LargestOp) and node.op.k == index.type.elements == node.op.x.shape[-1]
-
-
 def _permuted(low: Lowering, rows: Node, axis: int, places: Node) -> Node:
     """Return rows of an axis at the places that a permutation names: those that its inverse names, in order."""
     inverse = order_of(low, places)
     numbers = low.constant_of(rows)
-    if numbers is not None and numbers.ndim == 1 and numbers.equal(torch.arange(len(numbers), dtype=numbers.dtype)):
-        return low.cast(inverse, rows.type.dtype)
+    if numbers is not None and numbers.dtype is torch.int64 and numbers.equal(torch.arange(len(numbers))):
+        return inverse
     return gathered(low, rows, axis, inverse)
 
 

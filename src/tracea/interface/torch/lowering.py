@@ -64,6 +64,7 @@ class Lowering:
         self.is_part = False
         self.indexed: list[Indexed] = []  # what the module reads rows by
         self.routings: dict[tuple[str, int, int], tuple[Node, Node]] = {}  # tables of groups of rows, by who says where
+        self.orders: dict[str, int] = {}  # places of elements in order, all of an axis, and the axis
         self.holes: dict[str, Hole] = {}  # of values that are others but for a part, by node id
         self._scalars = scalars  # values of constants of one element, by node id
         self._tensors, self._new_constant = tensors, new_constant

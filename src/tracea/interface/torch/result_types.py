@@ -143,6 +143,11 @@ def _contiguous(x: Type, memory_format: Any) -> Type:
     return dense(x.shape, x.dtype)
 
 
+def _flipped(x: Type, axes: Sequence[int]) -> Type:
+    need(len({axis % max(x.dim(), 1) for axis in axes}) == len(axes) and x.is_contiguous())
+    return dense(x.shape, x.dtype)
+
+
 _OF_FLOAT: Final = (
     *("relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "mish", "leaky_relu"),
     *("elu", "selu", "celu", "hardtanh", "softplus", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "abs", "neg"),
@@ -185,6 +190,7 @@ RESULT_TYPES: Final[dict[str, Rule]] = {
     "aten._to_copy.default": _copied,
     "aten.clone.default": _cloned,
     "aten.contiguous.default": _contiguous,
+    "aten.flip.default": _flipped,
     "aten.detach.default": _itself,
     "aten.alias.default": _itself,
     "aten.reshape.default": _reshaped,
