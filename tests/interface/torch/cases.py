@@ -195,6 +195,12 @@ POINTWISE: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.softplus.default": (lambda x: aten.softplus.default(8.0 * x, 2.0, 3.0), (X,)),
     "aten.glu.default": (lambda x: aten.glu.default(x, 1), (Z,)),
     "aten.log.default": (aten.log.default, (P,)),
+    "aten.log1p.default": (aten.log1p.default, (P,)),
+    "aten.log2.default": (aten.log2.default, (P,)),
+    "aten.log10.default": (aten.log10.default, (P,)),
+    "aten.expm1.default": (aten.expm1.default, (X,)),
+    "aten.ceil.default": (lambda x: aten.ceil.default(x * 3.0), (X,)),
+    "aten.trunc.default": (lambda x: aten.trunc.default(x * 3.0), (X,)),
     "aten.sign.default": (aten.sign.default, (SPECIAL,)),
     "aten.isnan.default": (aten.isnan.default, (SPECIAL,)),
     "aten.nan_to_num.default": (

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tracea.core.expr import BinaryFunction, UnaryFunction
 from tracea.core.op import PoolKind, ReduceKind, RowKind
+from tracea.interface.torch import functions
 from tracea.interface.torch import lower_attention as attention
 from tracea.interface.torch import lower_bags as bags
 from tracea.interface.torch import lower_experts as experts
@@ -219,6 +220,12 @@ _POINTWISE: Final[dict[str, Callable[..., Any]]] = {
     "aten.sign.default": pointwise.of_one(pointwise.SIGN),
     "aten.isnan.default": pointwise.isnan,
     "aten.nan_to_num.default": pointwise.nan_to_num,
+    "aten.ceil.default": pointwise.of_one(functions.CEIL),
+    "aten.trunc.default": pointwise.of_one(functions.TRUNC),
+    "aten.log1p.default": pointwise.of_one(functions.LOG1P),
+    "aten.log2.default": pointwise.of_one(functions.LOG2),
+    "aten.log10.default": pointwise.of_one(functions.LOG10),
+    "aten.expm1.default": pointwise.of_one(functions.EXPM1),
     "aten.square.default": pointwise.of_one(pointwise.X * pointwise.X),
     "aten.pow.Tensor_Scalar": pointwise.power,
     "aten.pow.Tensor_Tensor": pointwise.power,

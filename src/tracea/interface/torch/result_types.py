@@ -151,7 +151,7 @@ def _flipped(x: Type, axes: Sequence[int]) -> Type:
 _OF_FLOAT: Final = (
     *("relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "mish", "leaky_relu"),
     *("elu", "selu", "celu", "hardtanh", "softplus", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "abs", "neg"),
-    *("reciprocal", "erf", "floor", "square", "sign", "nan_to_num"),
+    *("reciprocal", "erf", "floor", "ceil", "trunc", "log1p", "log2", "log10", "expm1", "square", "sign", "nan_to_num"),
 )
 
 RESULT_TYPES: Final[dict[str, Rule]] = {

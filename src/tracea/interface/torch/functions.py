@@ -1,0 +1,39 @@
+"""Functions of torch that an expression of others is, as exact as they are for small and for large operands."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, exp, select, tanh
+
+__all__ = ["CEIL", "EXPM1", "LOG1P", "LOG2", "LOG10", "TRUNC"]
+
+_X: Final = Input(0)
+
+
+def _log(x: Expr) -> Expr:
+    return Unary(UnaryFunction.LOG, x)
+
+
+def _down(x: Expr) -> Expr:
+    return Unary(UnaryFunction.FLOOR, x)
+
+
+def _log1p() -> Expr:
+    """Return log(1 + x): log(u) of the rounded u = 1 + x, times what the rounding left out.
+
+    Source: W. Kahan, in the HP-15C Advanced Functions Handbook, 1982; D. Goldberg, "What every computer scientist
+    should know about floating-point arithmetic", 1991, theorem 4.
+    """
+    u = _X + 1.0
+    is_small = Binary(BinaryFunction.EQ, u, Constant(1.0))
+    return select(is_small, _X, select(u < math.inf, _log(u) * (_X / (u - 1.0)), _log(u)))
+
+
+LOG1P: Final = _log1p()
+EXPM1: Final = select(_X < 88.0, tanh(_X * 0.5) * (exp(_X) + 1.0), exp(_X))  # tanh(z / 2) (exp(z) + 1) = exp(z) - 1
+LOG2: Final = _log(_X) * (1.0 / math.log(2.0))
+LOG10: Final = _log(_X) * (1.0 / math.log(10.0))
+CEIL: Final = -_down(-_X)
+TRUNC: Final = select(_X < 0.0, -_down(-_X), _down(_X))
