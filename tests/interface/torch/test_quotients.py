@@ -122,7 +122,7 @@ def test_what_a_fused_kernel_computes_after_it_reads_the_rounded_quotient(dtype:
 
 
 @pytest.mark.parametrize("quotient", ["x // y", "trunc", "x % y", "fmod"])
-def test_quotients_of_integers_are_refused(quotient: str) -> None:
+def test_quotients_of_integers_by_what_may_be_0_and_those_towards_0_are_refused(quotient: str) -> None:
     whole = torch.arange(1, 5)
-    with pytest.raises(UnsupportedNode, match="arithmetic on i64"):
+    with pytest.raises(UnsupportedNode, match=r"arithmetic on i64|the whole part of a quotient of integers"):
         capture(Several({quotient: (WHOLE | RESTS)[quotient]}), (whole, whole))
