@@ -142,6 +142,17 @@ def test_masks_are_written_by_an_order() -> None:
     check_capture(capture(module, inputs), module, inputs)
 
 
+def test_an_order_of_columns_is_none_of_all_places() -> None:
+    class Columns(nn.Module):
+        def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+            found = x.clone()
+            found[keys.argsort(0)] = values  # six places, of which each column names the first three
+            return found
+
+    inputs = torch.randn(6), torch.randn(3, 2), torch.ones(3, 2)
+    check_capture(capture(Columns(), inputs), Columns(), inputs)
+
+
 def test_ends_that_are_known_and_descend_are_refused() -> None:
     class Products(nn.Module):
         def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

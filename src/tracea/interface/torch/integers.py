@@ -18,6 +18,7 @@ from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input
 from tracea.core.op import GatherRowsOp, JoinOp, LargestOp, PointwiseOp, SourceOp, ViewOp
 from tracea.core.tensor_type import static
 from tracea.interface.ranges import EXACT_INTEGERS
+from tracea.interface.torch.functions import floor
 
 if TYPE_CHECKING:
     import torch
@@ -203,8 +204,8 @@ def _range(expr: Expr, operands: Sequence[Range]) -> Range:
             return Range(0.0, max(abs(parts[0].low), abs(parts[0].high)), most)
         case Unary(UnaryFunction.FLOOR, Binary(BinaryFunction.DIV, left, right)):
             return _floor(_range(left, operands), _range(right, operands))
-        case Binary(BinaryFunction.SUB, left, Binary(BinaryFunction.MUL, quotient, divisor)) if quotient == _down(
-            left, divisor
+        case Binary(BinaryFunction.SUB, left, Binary(BinaryFunction.MUL, quotient, divisor)) if quotient == floor(
+            left / divisor
         ):
             return _rest(parts[0], _range(divisor, operands))
         case Binary(function=function):
@@ -216,10 +217,6 @@ def _range(expr: Expr, operands: Sequence[Range]) -> Range:
             return parts[0]
         case _:
             return _ANY
-
-
-def _down(left: Expr, right: Expr) -> Expr:
-    return Unary(UnaryFunction.FLOOR, left / right)
 
 
 def _floor(left: Range, right: Range) -> Range:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input, Unary, UnaryFunction, select
+from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input, select
 from tracea.core.graph import Node
+from tracea.interface.torch.functions import TRUNC, floor
 
 if TYPE_CHECKING:
     from tracea.interface.torch.lowering import Lowering, Operand
@@ -33,7 +34,7 @@ def div(low: Lowering, left: Operand, right: Operand, rounding_mode: str | None 
     if not low.dtype.is_float:
         if rounding_mode != "floor":
             low.refuse("the whole part of a quotient of integers", 'round it down: rounding_mode="floor"')
-        return low.pointwise(_down(_X / _Y), left, right)
+        return low.pointwise(floor(_X / _Y), left, right)
     return _lowered(low, left, right, _floor if rounding_mode == "floor" else _whole_part, of_single_in_f32=True)
 
 
@@ -45,7 +46,7 @@ def floor_divide(low: Lowering, left: Operand, right: Operand) -> Node:
 def remainder(low: Lowering, left: Operand, right: Operand) -> Node:
     """Lower ``left % right``, which has the sign of the divisor."""
     if not low.dtype.is_float:
-        return low.pointwise(_X - _down(_X / _Y) * _Y, left, right)
+        return low.pointwise(_X - floor(_X / _Y) * _Y, left, right)
     return _lowered(low, left, right, _rest)
 
 
@@ -90,11 +91,7 @@ def _fmod(a: Expr, b: Expr) -> Expr:
 
 def _whole_part(a: Expr, b: Expr, rounded: _Round) -> Expr:
     quotient = rounded(a / b)
-    return select(quotient < 0.0, -_down(-quotient), _down(quotient))
-
-
-def _down(x: Expr) -> Expr:
-    return Unary(UnaryFunction.FLOOR, x)
+    return TRUNC.substitute({0: quotient})
 
 
 def _is_of_other_sign(rest: Expr, b: Expr) -> Expr:
@@ -110,7 +107,7 @@ def _floor(a: Expr, b: Expr, rounded: _Round) -> Expr:
     quotient, rest = rounded(a / b), _fmod(a, b)
     near = rounded(rounded(a - rest) / b)  # whole, but for its last rounding
     near = select(_is_of_other_sign(rest, b), rounded(near - 1.0), near)
-    down = _down(near)
+    down = floor(near)
     whole = select(rounded(near - down) > 0.5, rounded(down + 1.0), down)
     whole = select(Binary(BinaryFunction.EQ, near, Constant(0.0)), quotient * 0.0, whole)  # 0 of the quotient's sign
     return select(Binary(BinaryFunction.EQ, b, Constant(0.0)), quotient, whole)

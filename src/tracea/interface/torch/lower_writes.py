@@ -232,7 +232,7 @@ def _written_at(low: Lowering, x: Node, axis: int, index: Node, source: Node) ->
     if fixed is not None:
         return _written(low, x, rows, axis, fixed)
     line = low.reshape(index, (count,))
-    if count == shape[axis] and low.orders.get(index.id) == 0:
+    if index.type.rank == 1 and count == shape[axis] and low.orders.get(index.id) == 0:
         return _permuted(low, rows, axis, line)
     is_hit, value = _one(low, x, axis, line, rows) if count == 1 else _last(low, x, axis, line, rows)
     result = low.pointwise(select(Input(0), Input(1), Input(2)), is_hit, value, x, dtype=x.type.dtype, exact=True)
