@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +17,7 @@ from hypothesis import strategies as st
 from tracea.errors import InvalidSchedule
 from tracea.semantic.index import (
     FALSE,
+    INT32_MAX,
     TRUE,
     Const,
     FloorDiv,
@@ -89,6 +97,28 @@ def test_ceil_div_counts_the_tiles(extent: int, tile: int) -> None:
 def test_parameters_of_one_name_and_different_ranges_are_different() -> None:
     assert Param("M", 1) != Param("M", 2)
     assert normalize(Param("M", 1) + 1) != normalize(Param("M", 2) + 1)
+
+
+def test_equal_expressions_are_one_object_wherever_they_are_made() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: (Param("n") + 3) * Var("i") // 2, range(64)))
+    assert len({id(each) for each in made}) == 1
+    assert pickle.loads(pickle.dumps(made[0])) is copy.deepcopy(made[0]) is made[0]
+    assert Param("n") is Param("n", 0, INT32_MAX) is Param("n", maximum=INT32_MAX)
+    assert Param("n") is not Param("n", minimum=1)
+
+
+def test_what_no_one_holds_is_forgotten() -> None:
+    before = weakref.ref(Var("of this test alone") + 1)
+    gc.collect()
+    assert before() is None
+    assert str(Var("of this test alone") + 1) == "of this test alone + 1"
+
+
+@pytest.mark.parametrize("make", [Param, Const, lambda: Param("n", most=3), lambda: Var("i", "j")])
+def test_a_node_is_made_of_its_parts_alone(make: Callable[[], Index]) -> None:
+    with pytest.raises(TypeError, match="made of"):
+        make()
 
 
 def test_terms_cancel_and_multiples_divide_out() -> None:

@@ -279,11 +279,6 @@ def with_gradients(x: torch.Tensor) -> torch.Tensor:
     return torch.func.grad(lambda y: (y * y).sum())(x)
 
 
-def in_place(x: torch.Tensor) -> torch.Tensor:
-    y = x * 2
-    return y.add_(1).relu_()
-
-
 def rebound(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
     y.data = x * 3
@@ -301,7 +296,6 @@ LEAVING: dict[str, Callable[[torch.Tensor], Any]] = {
     "autocast": cast,
     "a mode of gradients": with_grad_mode,
     "gradients": with_gradients,
-    "in place": in_place,
     "other data": rebound,
     "kept": kept([]),
     "random": lambda x: x + torch.rand(3),

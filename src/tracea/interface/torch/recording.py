@@ -18,12 +18,14 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tracea.interface.torch.aliases import Shared, hands_on, returning
 from tracea.interface.torch.constants import is_computable
 from tracea.interface.torch.export import FxNode, arguments_in_order, operator_name
 from tracea.interface.torch.facts import OF_MEMORY, OF_STRIDES, Watch, asked_of_torch, is_fact, name_of
 from tracea.interface.torch.location import trace_of_stack
+from tracea.interface.torch.made import Made, copy_of, place_of
 from tracea.interface.torch.result_basis import Type, Unknown, dense, type_like
-from tracea.interface.torch.result_types import GIVES_BACK, VIEWS_OF_TYPES, result_type
+from tracea.interface.torch.result_types import GIVES_BACK, VIEWS_OF_TYPES, has_rule, result_type
 from tracea.interface.torch.surroundings import Modes
 
 __all__ = ["Recording", "Untraceable", "literal"]
@@ -49,11 +51,14 @@ def literal(value: Any) -> ConstantArgument:
 
 
 class _Value(torch.Tensor):
-    """A tensor without memory; its attribute, of a name that no module asks for, is what computes it and for whom."""
+    """A tensor without memory; its attribute, of a name that no module asks for, is what computes it and for whom.
+
+    The node is None where another value of the same memory was written to since.
+    """
 
     __slots__ = ("_of_tracea",)  # which ``vars`` does not show
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
-    _of_tracea: tuple[FxNode, weakref.ref[Recording]]
+    _of_tracea: tuple[FxNode | None, weakref.ref[Recording], Shared]
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -78,8 +83,7 @@ class Recording(TorchDispatchMode):
         self._modes = Modes.now()
         # With the tensor: while it lives its id is its own. And with its place: another may have been put in its stead.
         self._sources: dict[int, tuple[FxNode, torch.Tensor, Any]] = {}
-        self._made: dict[int, torch.Tensor] = {}  # what operators of constants returned, by its storage
-        self._made_sources: dict[Any, FxNode] = {}  # by the place in memory
+        self._made = Made()
         self._exact: set[FxNode] = set()  # whose strides are torch's own beyond doubt
         self._constant: dict[FxNode, Any] = {}  # what follows from the sources; None until it is computed
         self._values: list[weakref.ref[_Value]] = []
@@ -127,7 +131,7 @@ class Recording(TorchDispatchMode):
                 self._check_plain(leaf)
                 node.meta["val"] = type_like(leaf)
                 self._exact.add(node)
-                given.append(self._value(node, requires_grad=leaf.requires_grad))
+                given.append(self._value(node, Shared(is_given=True), requires_grad=leaf.requires_grad))
                 self.gradients.append(leaf.requires_grad)
                 self.strides.append(leaf.stride())
                 self.specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
@@ -151,14 +155,15 @@ class Recording(TorchDispatchMode):
     def node_of(self, tensor: torch.Tensor) -> FxNode:
         """Return the node of a value, or the source that a tensor with memory is."""
         if isinstance(tensor, _Value):
-            return tensor._of_tracea[0]  # pyright: ignore[reportPrivateUsage]
+            node = tensor._of_tracea[0]  # pyright: ignore[reportPrivateUsage]
+            return self.fail("a value whose memory was written to by another name") if node is None else node
         self._check_plain(tensor)
-        place = _place_of(tensor)
-        if self._is_made(tensor):
-            if place not in self._made_sources:
+        place = place_of(tensor)
+        if self._made.holds(tensor):
+            if place not in self._made.nodes:
                 # A copy: the module may keep the tensor, and write to it later.
-                self._made_sources[place] = self._source(_copy_of(tensor), None, InputKind.PARAMETER)
-            return self._made_sources[place]
+                self._made.nodes[place] = self._source(copy_of(tensor), None, InputKind.PARAMETER)
+            return self._made.nodes[place]
         known = self._sources.get(id(tensor))
         if known is not None and known[2] != place:
             self.fail("a tensor outside the module has become another")
@@ -174,7 +179,7 @@ class Recording(TorchDispatchMode):
         self.specs.append(InputSpec(InputKind.PARAMETER if name else kind, TensorArgument(node.name), target))
         self.tensors[target] = tensor
         self._exact.add(node)
-        self._sources[id(tensor)] = (node, tensor, _place_of(tensor))
+        self._sources[id(tensor)] = (node, tensor, place_of(tensor))
         self._constant[node] = tensor
         return node
 
@@ -236,13 +241,19 @@ class Recording(TorchDispatchMode):
         name = operator_name(called)
         operands = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         if name == "aten.lift_fresh.default":  # torch.tensor([...]), which then detaches it
-            return self._keep(_copy_of(args[0]))
-        if name == "aten.detach_.default" and (isinstance(args[0], _Value) or self._is_made(args[0])):
+            self._check_plain(args[0])
+            return self._made.keep(copy_of(args[0]))
+        if name == "aten.detach_.default" and (isinstance(args[0], _Value) or self._made.holds(args[0])):
             return args[0]  # whatever history it is to forget, it has none
         if not any(isinstance(each, _Value) for each in operands):
-            return self._run(called, args, kwargs, operands)
+            if not (self._made.can_run(called) and all(self._made.holds(each) for each in operands)):
+                raise Untraceable(f"{called} of no value, or of tensors outside the module alone")
+            result = self._made.run(called, args, kwargs)
+            for each in pytree.tree_leaves(result):
+                self._check_plain(each)
+            return result
         if called._schema.is_mutable:  # pyright: ignore[reportPrivateUsage]
-            raise Untraceable(f"a write in place, {called}")
+            return self._write(called, args, kwargs)
         if name in GIVES_BACK and GIVES_BACK[name](*arguments_in_order(called, args, kwargs)):
             return args[0]  # ``is`` tells
         nodes, keywords = cast("Any", pytree.tree_map)(self._argument, (args, kwargs))
@@ -258,29 +269,33 @@ class Recording(TorchDispatchMode):
         ):
             self._exact.add(node)
         self._locate(node)
-        return self._value(node) if isinstance(result, torch.Tensor) else self._items(node, result)
+        shared = self._shared_by(called, args)
+        return self._value(node, shared) if isinstance(result, torch.Tensor) else self._items(node, result, shared)
 
-    # What is made of no value is run: whoever keeps it, a cache outside the module, has a tensor like any other.
+    def _shared_by(self, called: OpOverload[..., Any], args: tuple[Any, ...]) -> Shared | None:
+        """Return whose memory an operator's results may have; None where each has its own."""
+        if hands_on(called):
+            return _memory_of(args[0]) if isinstance(args[0], _Value) else Shared(is_given=True)
+        return None if has_rule(called) else Shared(is_given=True)
 
-    def _run(
-        self, called: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]
-    ) -> Any:
-        """Return what an operator makes of numbers, and of what such operators made within this trace."""
-        if not is_computable(called):
-            raise Untraceable(f"{called} of no value")
-        if not all(self._is_made(each) for each in operands):
-            raise Untraceable(f"{called} of tensors outside the module alone")
-        with torch.inference_mode(False), torch.no_grad(), _without_views():
-            result = called(*args, **kwargs)
-        return pytree.tree_map(self._keep, result)
-
-    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._check_plain(tensor)
-        self._made[_storage_of(tensor)] = tensor
-        return tensor
-
-    def _is_made(self, tensor: torch.Tensor) -> bool:
-        return not isinstance(tensor, _Value) and _storage_of(tensor) in self._made
+    def _write(self, called: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Have the first argument be what is written to it."""
+        written, instead = args[0], returning(called)
+        if instead is None or not isinstance(written, _Value) or _memory_of(written).is_given:
+            raise Untraceable(f"a write in place, {called}")
+        before = self.node_of(written)
+        node = self.node_of(self.record(instead, args, kwargs))
+        was, now = before.meta["val"], node.meta["val"]
+        if (was.shape, was.dtype, was.stride()) != (now.shape, now.dtype, now.stride()):
+            raise Untraceable(f"a write in place of another type, {called}")
+        if before in self._exact:
+            self._exact.add(node)
+        else:
+            self._exact.discard(node)
+        for other in _memory_of(written).others(written):
+            _rename(other, None)
+        _rename(written, node)
+        return written
 
     def _argument(self, value: Any) -> Any:
         return self.node_of(value) if isinstance(value, torch.Tensor) else value
@@ -308,7 +323,7 @@ class Recording(TorchDispatchMode):
                 self._constant[node] = node.target(*args, **kwargs)
         return self._constant[node]
 
-    def _items(self, node: FxNode, types: Sequence[Type]) -> Any:
+    def _items(self, node: FxNode, types: Sequence[Type], shared: Shared | None) -> Any:
         """Return one value for each of an operator's results."""
         items: list[_Value] = []
         for index, type_ in enumerate(types):
@@ -319,7 +334,7 @@ class Recording(TorchDispatchMode):
                 self._constant[item] = None
             if node in self._exact:
                 self._exact.add(item)
-            items.append(self._value(item))
+            items.append(self._value(item, shared))
         return type(types)(items)  # pyright: ignore[reportCallIssue]
 
     def _locate(self, node: FxNode) -> None:
@@ -328,49 +343,37 @@ class Recording(TorchDispatchMode):
         if line is None and module is not None and id(module) in self._paths:
             node.meta["nn_module_stack"] = {"": self._paths[id(module)]}
 
-    def _value(self, node: FxNode, *, requires_grad: bool = False) -> _Value:
-        value = self._unwatched_value(node, requires_grad=requires_grad)
+    def _value(self, node: FxNode, shared: Shared | None = None, *, requires_grad: bool = False) -> _Value:
+        value = self._unwatched_value(node, shared or Shared(), requires_grad=requires_grad)
         self._values.append(weakref.ref(value))
         return value
 
     def _value_of_source(self, node: FxNode, tensor: torch.Tensor) -> Any:
-        value = self._unwatched_value(node, requires_grad=tensor.requires_grad)
+        value = self._unwatched_value(node, Shared(is_given=True), requires_grad=tensor.requires_grad)
         value.__dict__.update(vars(tensor))  # what the user wrote on a parameter
         value._is_param = isinstance(tensor, torch.nn.Parameter)  # by which isinstance tells one
         return value
 
-    def _unwatched_value(self, node: FxNode, *, requires_grad: bool) -> Any:
+    def _unwatched_value(self, node: FxNode, shared: Shared, *, requires_grad: bool) -> Any:
         like: Type = node.meta["val"]
         value: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore
             _Value, like.shape, strides=like.stride(), dtype=like.dtype, device=_CPU, requires_grad=requires_grad
         )
-        value._of_tracea = (node, weakref.ref(self))
+        value._of_tracea = (node, weakref.ref(self), shared)
+        shared.add(value)
         return value
 
 
-def _storage_of(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata  # pyright: ignore
+def _memory_of(value: _Value) -> Shared:
+    return value._of_tracea[2]  # pyright: ignore[reportPrivateUsage]
 
 
-def _place_of(tensor: torch.Tensor) -> Any:
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, _storage_of(tensor)
+def _rename(value: _Value, node: FxNode | None) -> None:
+    value._of_tracea = (node, *value._of_tracea[1:])  # pyright: ignore[reportPrivateUsage]
 
 
 def _is_row_major(type_: Any) -> bool:
     return isinstance(type_, torch.Tensor) and type_.stride() == dense(type_.shape, type_.dtype).stride()
-
-
-def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    with torch.inference_mode(False), torch.no_grad():
-        return tensor.clone()
-
-
-@contextlib.contextmanager
-def _without_views() -> Generator[None]:
-    """Leave it to torch, which called the trace, to note what is a view of what: it refuses to do so twice."""
-    keys: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # pyright: ignore
-    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(keys):  # pyright: ignore
-        yield
 
 
 def _dispatch(self: Recording, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

@@ -18,7 +18,7 @@ from tracea.interface.torch.export import arguments_in_order, operator_name
 from tracea.interface.torch.result_basis import Rule, Type, Unknown, dense, need, need_floats, preserved
 from tracea.interface.torch.result_layers import LAYER_TYPES
 
-__all__ = ["GIVES_BACK", "RESULT_TYPES", "VIEWS_OF_TYPES", "result_type"]
+__all__ = ["GIVES_BACK", "RESULT_TYPES", "VIEWS_OF_TYPES", "has_rule", "result_type"]
 
 
 def result_type(
@@ -37,6 +37,11 @@ def result_type(
         return operator(*args, **kwargs) if rule is None else rule(*arguments_in_order(operator, args, kwargs))
     except (InvalidShape, IndexError, RuntimeError, TypeError, ValueError) as error:  # operands that torch may refuse
         raise Unknown from error
+
+
+def has_rule(operator: OpOverload[..., Any]) -> bool:
+    """Tell whether there is a rule for an operator, whatever its operands."""
+    return operator_name(operator) in RESULT_TYPES or operator_name(operator) in VIEWS_OF_TYPES
 
 
 # Element by element.

@@ -7,6 +7,7 @@ coefficients, and the constant is rounded down, as integers allow: ``2x − 1 >=
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import gcd
 
 from tracea.semantic.linear import Monomial, Polynomial
@@ -60,7 +61,8 @@ class _Rows:
         self.pairs = self.pairs or offset + opposite == 0
 
 
-def eliminates(constraints: Sequence[Polynomial]) -> bool:
+@lru_cache(maxsize=16_384)  # two of three questions are asked again: at another place, or of another kernel
+def eliminates(constraints: tuple[Polynomial, ...]) -> bool:
     """Return whether it was shown that not all polynomials can be >= 0 at once."""
     try:
         rows = _numbered(constraints)

@@ -42,7 +42,7 @@ def prove_widths(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                 if isinstance(part, Var) and part.name in bound:
                     continue
                 count += 1
-                reach = ranges.of_expression(part)
+                reach = ranges.of_expression(part, within=limit)
                 if reach is None or reach.low < -limit - 1 or reach.high > limit:
                     spans = "no bound" if reach is None else f"{reach.low} .. {reach.high}"
                     raise refuse("width", site.label, f"{part} has {spans}, which does not fit {bits} bits")
@@ -69,7 +69,7 @@ def prove_scratch(
             raise refuse("scratch", buffer.name, f"has strides, {taken} takes it to be row-major")
         if not _has_a_place_each(root, buffer):
             raise refuse("scratch", buffer.name, f"strides {_listed(buffer.strides)} were not shown to part its axes")
-        reach = ranges.of_expression(buffer.nbytes)
+        reach = ranges.of_expression(buffer.nbytes, within=INT64_MAX)
         fits = reach is not None and reach.high <= INT64_MAX
         if not fits and not root.facts.proves(-normalize(buffer.nbytes) + INT64_MAX):
             raise refuse("scratch", buffer.name, f"{buffer.nbytes} bytes do not fit int64")

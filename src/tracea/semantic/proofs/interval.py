@@ -61,20 +61,23 @@ class Ranges:
                 self._facts = self._facts.plus((this, site.canonical(extent) - this - 1)).with_maxima()
         return self
 
-    def of_expression(self, index: Index) -> Interval | None:
-        """Return the range of an expression of the kernel, by intervals, or by the prover where they are too wide."""
+    def of_expression(self, index: Index, *, within: int = INT32_MAX) -> Interval | None:
+        """Return the range of an expression of the kernel, by intervals, or by the prover where they are too wide.
+
+        ``within`` is how large it may be: 32 bits is the narrowest width.
+        """
         canonical = self._site.canonical(index).to_index()
         direct, folded = self.of(self._inlined(index)), self.of(canonical)
         if direct is None or folded is None:
             return direct or folded
         best = _meet(direct, folded)
-        if max(-best.low, best.high) > INT32_MAX:  # worth a closer look: 32 bits is the narrowest width
+        if max(-best.low, best.high) > within:  # worth a closer look
             self._closely = True
             closer = self.of(self._inlined(index))
             self._closely = False
             best = best if closer is None else _meet(best, closer)
-            if max(-best.low, best.high) > INT32_MAX and self._facts.proves(-normalize(canonical) + INT32_MAX):
-                best = _meet(best, Interval(best.low, INT32_MAX))
+            if max(-best.low, best.high) > within and self._facts.proves(-normalize(canonical) + within):
+                best = _meet(best, Interval(best.low, within))
         return best
 
     def of(self, index: Index) -> Interval | None:

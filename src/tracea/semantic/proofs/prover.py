@@ -111,15 +111,15 @@ class Facts:
     ) -> bool:
         # Most goals follow from what speaks of their own unknowns: the rest is looked at where that is not enough.
         near, _ = self._relevant(constraints, atoms, hops=1)
-        if eliminates([*near, *self._order(near, constraints)]):
+        if eliminates((*near, *self._order(near, constraints))):
             return True
         relevant, seen = self._relevant(constraints, atoms)
         relevant = [*relevant, *self._order(relevant, constraints)]
         products = self._products(relevant)
-        if eliminates([*relevant, *products]):
+        if eliminates((*relevant, *products)):
             return True
         wholes = self._wholes(relevant, products)
-        if wholes and eliminates([*relevant, *products, *wholes]):
+        if wholes and eliminates((*relevant, *products, *wholes)):
             return True
         extreme = (
             next((a for a in sorted(seen - done, key=_text) if isinstance(a, Min | Max)), None) if splits else None
@@ -201,7 +201,7 @@ class Facts:
         known = gap.constant
         if known is not None:
             return known >= 0
-        return eliminates(self._relevant([*constraints, -gap - 1], gap.atoms(), hops=1)[0])
+        return eliminates(tuple(self._relevant([*constraints, -gap - 1], gap.atoms(), hops=1)[0]))
 
     def _products(self, constraints: Sequence[Polynomial]) -> list[Polynomial]:
         """Return bounds of the products that occur: a bound of one factor times another factor less its minimum."""
@@ -209,11 +209,11 @@ class Facts:
         if not pairs:
             return []
         linear = [p for p in constraints if all(len(m) <= 1 for m in p.monomials())]
-        low = {atom: self._least(atom, constraints) for m in pairs for atom in m}
+        low = _least(constraints)
         result: list[Polynomial] = []
         for monomial in sorted(pairs, key=lambda m: [a.text for a in m]):
             for position, factor in enumerate(monomial):
-                least = low[factor]
+                least = low.get(factor)
                 if least is None:
                     continue
                 others = monomial[:position] + monomial[position + 1 :]
@@ -223,7 +223,7 @@ class Facts:
                     result += [bound * weight for bound in bounds]
                     if least > 0:
                         result += [bound * least for bound in bounds]
-                elif all(low[other] is not None for other in others):
+                elif all(other in low for other in others):
                     result.append(Polynomial({others: 1}) * weight)
         return list(dict.fromkeys(result))
 
@@ -233,27 +233,40 @@ class Facts:
         Of the products of some, those that occur: all batches' tiles are no fewer than the tiles of two axes of them.
         """
         monomials = {m for p in (*constraints, *products) for m in p.monomials()}
-        low = {atom: self._least(atom, constraints) for m in monomials for atom in m}
+        large = sorted((m for m in monomials if len(m) >= _FACTORS), key=_texts)
+        if not large:
+            return []
+        low = _least(constraints)
+        parts = sorted({*monomials, ()}, key=_texts)
         result: list[Polynomial] = []
-        for whole in sorted((m for m in monomials if len(m) >= _FACTORS), key=_texts):
-            if any(low[atom] is None for atom in whole):
+        for whole in large:
+            if any(atom not in low for atom in whole):
                 continue
-            for part in sorted((m for m in {*monomials, ()} if len(m) <= len(whole) - 2), key=_texts):
+            atoms = set(whole)
+            for part in parts:
+                if len(part) > len(whole) - 2 or not atoms.issuperset(part):
+                    continue
                 rest = Counter(whole)
                 rest.subtract(part)
                 if min(rest.values()) >= 0:
-                    least = prod((low[atom] or 0) ** count for atom, count in rest.items())
+                    least = prod(low[atom] ** count for atom, count in rest.items())
                     result.append(Polynomial({whole: 1}) - Polynomial({part: least}))
         return list(dict.fromkeys(result))
 
-    @staticmethod
-    def _least(atom: Index, constraints: Sequence[Polynomial]) -> int | None:
-        """Return the largest constant (at least 0) that some constraint gives as a lower bound of the atom."""
-        found: int | None = None
-        for p in constraints:
-            if p.coefficient((atom,)) == 1 and all(m in ((), (atom,)) for m in p.terms) and -p.offset >= 0:
-                found = -p.offset if found is None else max(found, -p.offset)
-        return found
+
+def _least(constraints: Sequence[Polynomial]) -> dict[Index, int]:
+    """Return of each atom that has one the largest constant, at least 0, that a constraint gives as a lower bound."""
+    found: dict[Index, int] = {}
+    for p in constraints:
+        least = -p.offset
+        if least < 0 or len(p.terms) > 2:
+            continue
+        match [*p.monomials()]:
+            case [(atom,)] if p.terms[atom,] == 1:
+                found[atom] = max(least, found.get(atom, 0))
+            case _:
+                continue
+    return found
 
 
 def conjuncts(predicate: Predicate) -> tuple[Polynomial, ...] | None:
