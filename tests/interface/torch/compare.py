@@ -12,6 +12,7 @@ from tracea.core import reference
 from tracea.core.graph import Graph
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.interface.torch.capture import Captured
+from tracea.interface.torch.types import as_pairs
 
 TOLERANCE = 1e-11  # of float64 against float64: orders of summation differ
 
@@ -37,12 +38,14 @@ def check_capture(captured: Captured, module: torch.nn.Module, inputs: Any, tole
     """Compare the captured graph with eager, before and after the passes; types are compared too."""
     with torch.no_grad():
         expected, structure = pytree.tree_flatten(module(*inputs))
+    expected = [as_pairs(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in expected]
     bindings = bindings_of(captured, inputs)
     passed = run_pipeline(captured.graph, bindings)
     for graph, bound in ((captured.graph, bindings), (passed.graph, bindings | dict(passed.values))):
         found, found_structure = pytree.tree_flatten(results_of(captured, graph, bound))
         assert found_structure == structure
-        for got, wanted in zip(found, expected, strict=True):
+        for value, wanted in zip(found, expected, strict=True):
+            got = as_pairs(value) if isinstance(value, torch.Tensor) else value
             if isinstance(wanted, torch.Tensor):
                 assert got.shape == wanted.shape
                 scale = max(1.0, float(wanted.double().nan_to_num(0, 0, 0).abs().max())) if wanted.numel() else 1.0

@@ -110,6 +110,7 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda x: aten._upsample_bicubic2d_aa.vec(x, [2, 3], False, None) * 2.0,
         (rows(2, 4, 7, 5),),
     ),
+    "aten.pad.default": (lambda x: aten.pad.default(x, [1, 0, 2, 3]) * 2.0, (rows(2, 3, 4, 5),)),
     "aten.constant_pad_nd.default": (
         lambda x: aten.constant_pad_nd.default(x, [2, -1, 0, 3], 0.5) * 2.0,
         (rows(2, 4, 5),),

@@ -8,6 +8,7 @@ import torch
 from tests.interface.torch import cases
 from tests.interface.torch.cases import REFUSED
 from tests.interface.torch.compare import check_capture
+from tests.interface.torch.complex_cases import COMPLEX
 from tests.interface.torch.image_cases import IMAGES
 from tests.interface.torch.layer_cases import LAYERS
 from tests.interface.torch.place_cases import PLACES
@@ -19,7 +20,7 @@ from tracea.interface.torch.result_types import GIVES_BACK
 
 pytestmark = pytest.mark.whole
 
-CASES = cases.CASES | IMAGES | LAYERS | PLACES | WRITES
+CASES = cases.CASES | COMPLEX | IMAGES | LAYERS | PLACES | WRITES
 
 
 class Line(torch.nn.Module):

@@ -14,6 +14,7 @@ from examples.cnn import Bottleneck, Inverted
 from examples.transformer import BERT, GPT2, LLAMA, bert, gpt2_decode, gpt2_prefill, llama_block, small
 from tests.interface.torch import cases
 from tests.interface.torch.compare import check_capture
+from tests.interface.torch.complex_cases import COMPLEX
 from tests.interface.torch.image_cases import IMAGES
 from tests.interface.torch.layer_cases import LAYERS
 from tests.interface.torch.modules import inputs_of
@@ -32,7 +33,7 @@ from tracea.interface.torch.trace import traced
 
 pytestmark = pytest.mark.whole
 
-CASES = cases.CASES | IMAGES | LAYERS | PLACES
+CASES = cases.CASES | COMPLEX | IMAGES | LAYERS | PLACES
 # What these cases give is refused by the rule, a mode of the operator that is left to torch, or torch.export.
 LEFT = {"aten.index.Tensor"}.union(
     f"aten.{name}.default" for name in ("alpha_dropout", "_grouped_mm", "logical_not", "max_pool2d")

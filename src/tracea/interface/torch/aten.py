@@ -10,6 +10,7 @@ from tracea.core.op import PoolKind, ReduceKind, RowKind
 from tracea.interface.torch import functions
 from tracea.interface.torch import lower_attention as attention
 from tracea.interface.torch import lower_bags as bags
+from tracea.interface.torch import lower_complex as complexes
 from tracea.interface.torch import lower_experts as experts
 from tracea.interface.torch import lower_images as images
 from tracea.interface.torch import lower_indexed as indexed
@@ -75,6 +76,19 @@ _VIEWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.alpha_dropout.default": views.dropout,
 }
 
+_COMPLEX: Final[dict[str, Callable[..., Any]]] = {
+    "aten.view_as_complex.default": complexes.of_pairs,
+    "aten.complex.default": complexes.of_parts,
+    "aten.polar.default": complexes.of_polar,
+    "aten.view_as_real.default": complexes.pairs_of,
+    "aten.real.default": complexes.real_part,
+    "aten.imag.default": complexes.imaginary_part,
+    "aten._conj.default": complexes.conjugate,
+    "aten.conj_physical.default": complexes.conjugate,
+    "aten.resolve_conj.default": views.identity,
+    "aten.resolve_neg.default": views.identity,
+}
+
 _MATRICES: Final[dict[str, Callable[..., Any]]] = {
     "aten.linear.default": matrix.linear,
     "aten.matmul.default": matrix.matmul,
@@ -121,6 +135,7 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten._upsample_bilinear2d_aa.vec": resampling.upsample_between(is_smoothed=True),
     "aten._upsample_bicubic2d_aa.vec": resampling.upsample_between(is_cubic=True, is_smoothed=True),
     "aten.constant_pad_nd.default": resizing.pad,
+    "aten.pad.default": resizing.pad_as,
     "aten.im2col.default": batched(windows.windows_of_image, 4),
     "aten.col2im.default": batched(windows.image_of_windows, 3),
     "aten.cat.default": pools.concatenate,
@@ -302,7 +317,7 @@ _COMPARISONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 LOWERINGS: Final[dict[str, Callable[..., Any]]] = (
-    _VIEWS | _MATRICES | _IMAGES | _ROWS | _POINTWISE | _WRITES | _COMPARISONS
+    _VIEWS | _COMPLEX | _MATRICES | _IMAGES | _ROWS | _POINTWISE | _WRITES | _COMPARISONS
 )
 
 # Of constants these stay views, so that a stored weight is not copied; other ops of constants are computed once.

@@ -27,7 +27,7 @@ from tracea.interface.torch.facts import OF_PLACES, Questions
 from tracea.interface.torch.specs import Place
 from tracea.interface.torch.surroundings import OutsideTensors
 from tracea.interface.torch.trace import traced
-from tracea.interface.torch.types import check_tensor
+from tracea.interface.torch.types import as_pairs, check_tensor
 from tracea.interface.torch.walk import Captured, Walk
 
 __all__ = ["Captured", "capture"]
@@ -148,10 +148,10 @@ def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, 
     inputs: tuple[Any, ...] = tuple(cast("Sequence[Any]", example_inputs)) if is_sequence else (example_inputs,)
     for index, leaf in enumerate(pytree.tree_leaves(inputs)):
         if isinstance(leaf, torch.Tensor):
-            check_tensor(leaf, f"example_inputs[{index}]")
+            check_tensor(as_pairs(leaf), f"example_inputs[{index}]")
     owned = (*module.named_parameters(), *module.named_buffers())
     for name, tensor in owned:
-        check_tensor(tensor, name, owned=True)
+        check_tensor(as_pairs(tensor), name, owned=True)
     return told_apart(inputs, {id(tensor) for _, tensor in owned})
 
 

@@ -11,13 +11,9 @@ _TRANSFORMS: Final = [f"{kind}fft{axes}" for kind in ("", "r", "h") for axes in 
 _OUTSIDE: Final = "call it outside of the optimized module, before or after it"
 _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lists them), or {_OUTSIDE}"
 _FOURIER: Final = f"of real numbers it is torch.matmul with a matrix of cosines and with one of sines; else {_OUTSIDE}"
-_COMPLEX: Final = (
-    "complex numbers are not taken: write out what becomes of real and imaginary parts, as x * cos + turned * sin"
-)
 _INSTEAD: Final = {
     **dict.fromkeys((f"fft_{inverse}{name}" for inverse in ("", "i") for name in _TRANSFORMS), _FOURIER),
     **dict.fromkeys(("stft", "istft", "_fft_r2c", "_fft_c2c", "_fft_c2r"), _FOURIER),
-    **dict.fromkeys(("view_as_complex", "view_as_real", "polar", "complex", "real", "imag"), _COMPLEX),
     **dict.fromkeys(("scatter_add", "scatter_reduce"), f"x.index_add(axis, places, rows) adds rows; else {_OUTSIDE}"),
 }
 # Parts that are refused for what only a line that has them can change, not one whose operator torch takes apart.

@@ -1,20 +1,47 @@
-"""The lowering of padding: elements of one value around those of a tensor, or some of it cut off."""
+"""Lowerings of padding: elements around those of a tensor, of one value or of its own, or some of it cut off."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from tracea.core.op import JoinOp
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import static
+from tracea.interface.torch.lower_indexed import gathered
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.core.tensor_type import Dim
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["pad", "padded"]
+__all__ = ["pad", "pad_as", "padded"]
+
+
+def pad_as(low: Lowering, x: Node, amounts: Sequence[int], mode: str = "constant", value: float | None = None) -> Node:
+    """Lower ``F.pad``: by a value, or by rows of x that stand in for those beyond its ends.
+
+    Those are mirrored at the first and the last element (``reflect``), these themselves (``replicate``), or the ones
+    of the other end (``circular``).
+    """
+    if mode == "constant":
+        return pad(low, x, amounts, value)
+    if not x.type.is_static:
+        low.refuse("padding of symbolic extents", "make the axes static: dynamic=None")
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
+    for place in range(len(amounts) // 2):
+        before, behind = amounts[2 * place : 2 * place + 2]
+        axis = x.type.rank - 1 - place
+        extent = static(x.type.shape[axis])
+        rows = torch.arange(-before, extent + behind)
+        if mode == "reflect":
+            rows = (extent - 1) - ((extent - 1) - rows.abs()).abs()
+        rows = rows % extent if mode == "circular" else rows.clamp(0, extent - 1)
+        x = gathered(low, x, axis, low.constant(rows, "rows")) if before or behind else x
+    return x
 
 
 def pad(low: Lowering, x: Node, amounts: Sequence[int], value: float | None = 0.0) -> Node:

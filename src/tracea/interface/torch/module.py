@@ -273,6 +273,7 @@ def _plain_types(spec: InputSpec) -> tuple[_Plain, ...] | None:
     placeholders = tuple([0] * len(spec.types))
     is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
     asks = any(each is not None for each in (spec.gradients, spec.strides, spec.places))
+    asks = asks or any(leaf.is_pairs for leaf in spec.leaves)
     if not is_flat or asks or not all(isinstance(type_.layout, StridedLayout | None) for type_ in spec.types):
         return None
     return tuple((type_.shape, _TORCH_DTYPES[type_.dtype], _strides_of(type_)) for type_ in spec.types)

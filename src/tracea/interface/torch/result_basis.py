@@ -16,7 +16,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType, broadcast_shapes
 from tracea.interface.layouts import kept_layout
 from tracea.runtime.buffers import ArrayKind
 
-__all__ = ["Rule", "Type", "Unknown", "broadcast", "dense", "need", "need_floats", "preserved", "type_like"]
+__all__ = ["Rule", "Type", "Unknown", "broadcast", "dense", "image", "need", "need_floats", "preserved", "type_like"]
 
 Type: TypeAlias = torch.Tensor
 Rule: TypeAlias = Callable[..., Type | Sequence[Type]]
@@ -74,6 +74,33 @@ def preserved(dtype: torch.dtype, *operands: Type) -> Type:
     types = [TensorType(tuple(each.shape), DType.F32, StridedLayout(each.stride())) for each in operands]
     strides = kept_layout(types, DType.F32, ArrayKind.TORCH).strides  # whatever the element type
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+
+
+def image(shape: Sequence[int], x: Type, *others: Type) -> Type:
+    """Return the type of an image that torch makes: row-major, or channels last where an operand is so.
+
+    That is known of f32 alone, and of batches of images.
+    """
+    operands = (x, *others)
+    if len(shape) != 4 or x.dim() != 4:
+        need(all(each.is_contiguous() for each in operands))
+        return dense(shape, x.dtype)
+    if not any(_is_channels_last(each) for each in operands):
+        return dense(shape, x.dtype)
+    need(x.dtype is torch.float32 and all(extent > 0 for extent in shape))
+    return torch.empty(tuple(shape), dtype=x.dtype, device="meta", memory_format=torch.channels_last)
+
+
+def _is_channels_last(type_: Type) -> bool:
+    """Tell whether torch takes a tensor for channels last (c10/core/MemoryFormat.h, is_channels_last_strides_2d)."""
+    strides, least = type_.stride(), 0
+    if type_.dim() != 4 or strides[1] == 0 or type_.numel() == 0:
+        return False
+    for axis in (1, 3, 2, 0):
+        if strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * max(type_.shape[axis], 1)
+    return True
 
 
 def _is_dense(type_: Type) -> bool:

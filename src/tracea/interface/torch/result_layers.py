@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from tracea.interface.torch.result_basis import Rule, Type, broadcast, dense, need, need_floats, preserved
+from tracea.interface.torch.result_basis import Rule, Type, broadcast, dense, image, need, need_floats, preserved
 from tracea.interface.torch.result_places import PLACE_TYPES
 
 __all__ = ["LAYER_TYPES"]
@@ -154,18 +154,20 @@ def _cumulative_sum(x: Type, axis: int, dtype: torch.dtype | None = None) -> Typ
 # Images.
 
 
-def _extents(x: Type, kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) -> list[int]:
-    """Return how many windows there are along each of the last axes."""
+def _extents(
+    x: Type, kernel: Sequence[int], stride: Any, padding: Any, dilation: Any, *, ceil: bool = False
+) -> list[int]:
+    """Return how many windows the last axes have each; ``ceil``: with one that ends beyond the padding."""
     axes = len(kernel)
     steps, around, gaps = (
         [int(each) for each in numbers] * (axes if len(numbers) == 1 else 1) for numbers in (stride, padding, dilation)
     )
     need(len(steps) == len(around) == len(gaps) == axes)
     need(min(steps) > 0 and min(gaps) > 0 and min(around) >= 0 and min(kernel) > 0)
-    counts = [
-        (extent + 2 * pad - gap * (size - 1) - 1) // step + 1
-        for extent, size, step, pad, gap in zip(x.shape[-axes:], kernel, steps, around, gaps, strict=True)
-    ]
+    counts: list[int] = []
+    for extent, size, step, pad, gap in zip(x.shape[-axes:], kernel, steps, around, gaps, strict=True):
+        count = (extent + 2 * pad - gap * (size - 1) - 1 + (step - 1) * ceil) // step + 1
+        counts.append(count - (ceil and (count - 1) * step >= extent + pad))  # the last begins within
     need(min(counts) > 0)
     return counts
 
@@ -177,11 +179,11 @@ def _convolution(axes: int) -> Rule:
         dtype = need_floats(x, weight, bias)
         need(weight.dim() == axes + 2 and x.numel() > 0 and weight.numel() > 0)
         need(x.dim() in (axes + 1, axes + 2))  # one image, or a batch of them
-        need(x.is_contiguous() and weight.is_contiguous())  # else the result may be channels last
         need(groups > 0 and weight.shape[0] % groups == 0 and x.shape[-axes - 1] == weight.shape[1] * groups)
         need(bias is None or bias.shape == weight.shape[:1])
         counts = _extents(x, weight.shape[2:], stride, padding, dilation)
-        return dense((*x.shape[: -axes - 1], weight.shape[0], *counts), dtype)
+        need(x.dtype is dtype)
+        return image((*x.shape[: -axes - 1], weight.shape[0], *counts), x, weight)
 
     return convolution
 
@@ -189,13 +191,14 @@ def _convolution(axes: int) -> Rule:
 def _pool(
     axes: int, x: Type, kernel: Sequence[int], stride: Sequence[int], padding: Any, dilation: Any, *, ceil: bool
 ) -> Type:
-    need(x.dim() in (axes + 1, axes + 2) and x.is_contiguous() and x.numel() > 0 and not ceil)
+    need(x.dim() in (axes + 1, axes + 2) and x.numel() > 0)
     need(len(kernel) in (1, axes))
     sizes, around = (
         [int(each) for each in numbers] * (axes if len(numbers) == 1 else 1) for numbers in (kernel, padding)
     )
     need(all(2 * pad <= size for pad, size in zip(around, sizes, strict=True)))
-    return dense((*x.shape[:-axes], *_extents(x, sizes, stride or sizes, around, dilation)), need_floats(x))
+    need(x.dtype.is_floating_point)
+    return image((*x.shape[:-axes], *_extents(x, sizes, stride or sizes, around, dilation, ceil=ceil)), x)
 
 
 def _max_pool(axes: int) -> Rule:
@@ -218,9 +221,9 @@ def _avg_pool(axes: int) -> Rule:
 
 def _adaptive_pool(axes: int) -> Rule:
     def pool(x: Type, size: Sequence[int]) -> Type:
-        need(x.dim() in (axes + 1, axes + 2) and x.is_contiguous() and x.numel() > 0)
+        need(x.dim() in (axes + 1, axes + 2) and x.numel() > 0 and x.dtype.is_floating_point)
         need(len(size) == axes and min(size) > 0)
-        return dense((*x.shape[:-axes], *size), need_floats(x))
+        return image((*x.shape[:-axes], *size), x)
 
     return pool
 
@@ -252,13 +255,44 @@ def _between_pixels(axes: int) -> Rule:
 def _concatenated(parts: Sequence[Type], axis: int = 0) -> Type:
     first = parts[0]
     need(all(part.dtype is first.dtype and part.dim() == first.dim() for part in parts))
-    need(all(part.is_contiguous() or part.dim() < 4 or part.stride(1) != 1 for part in parts))  # else channels last
     need(first.dim() > 0 and -first.dim() <= axis < first.dim())
     axis %= first.dim()
     rests = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
     need(len(rests) == 1 and all(part.numel() > 0 for part in parts))
     total = sum(part.shape[axis] for part in parts)
-    return dense((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
+    types = [image(shape, part) if part.dim() == 4 else dense(shape, part.dtype) for part in parts]
+    return types[0] if all(each.stride() == types[0].stride() for each in types) else dense(shape, first.dtype)
+
+
+def _windows(x: Type, size: Sequence[int], dilation: Any, padding: Any, stride: Any) -> Type:
+    need(x.dim() == 4 and len(size) == 2 and x.is_contiguous() and x.numel() > 0)
+    places = _extents(x, size, stride, padding, dilation)
+    return dense((x.shape[0], x.shape[1] * math.prod(size), math.prod(places)), need_floats(x))
+
+
+def _vector_norm(x: Type, order: float, axes: Any, keepdim: bool, dtype: Any) -> Type:
+    del order
+    need(dtype is None)
+    return _reduction(x, [axes] if isinstance(axes, int) else axes, keepdim)
+
+
+def _padded(x: Type, amounts: Sequence[int], mode: str = "constant", value: float | None = None) -> Type:
+    del value
+    need(mode == "constant" and len(amounts) % 2 == 0 and len(amounts) <= 2 * x.dim())
+    need(x.numel() > 0 and (x.dim() == 4 or x.is_contiguous()))
+    if not any(amounts):  # a copy
+        return preserved(x.dtype, x)
+    need(max(amounts) > 0)
+    shape = [*x.shape]
+    for place in range(len(amounts) // 2):
+        shape[-1 - place] += sum(amounts[2 * place : 2 * place + 2])
+    return image(shape, x)
+
+
+def _padded_by_value(x: Type, amounts: Sequence[int], value: Any) -> Type:
+    del value
+    return _padded(x, amounts)
 
 
 def _stacked(parts: Sequence[Type], axis: int = 0) -> Type:
@@ -292,11 +326,14 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.sum.dim_IntList": _reduction,
     "aten.amax.default": _reduction,
     "aten.amin.default": _reduction,
+    "aten.linalg_vector_norm.default": _vector_norm,
     "aten.mean.default": _reduction_to_one,
     "aten.sum.default": _reduction_to_one,
     "aten.cumsum.default": _cumulative_sum,
     "aten.conv2d.default": _convolution(2),
     "aten.conv1d.default": _convolution(1),
+    "aten.conv3d.default": _convolution(3),
+    "aten.im2col.default": _windows,
     "aten.max_pool2d.default": _max_pool(2),
     "aten.max_pool3d.default": _max_pool(3),
     "aten.avg_pool2d.default": _avg_pool(2),
@@ -312,6 +349,8 @@ LAYER_TYPES: Final[dict[str, Rule]] = {
     "aten.upsample_bicubic2d.vec": _between_pixels(2),
     "aten._upsample_bilinear2d_aa.vec": _between_pixels(2),
     "aten._upsample_bicubic2d_aa.vec": _between_pixels(2),
+    "aten.pad.default": _padded,
+    "aten.constant_pad_nd.default": _padded_by_value,
     "aten.cat.default": _concatenated,
     "aten.concat.default": _concatenated,
     "aten.stack.default": _stacked,

@@ -54,7 +54,7 @@ def _of_float(x: Type, *_: Any) -> Type:
 def _arithmetic(left: Any, right: Any, alpha: float = 1) -> Type:
     operands = [each for each in (left, right) if isinstance(each, torch.Tensor)]
     dtype = torch.result_type(left, right)
-    need(dtype.is_floating_point or (dtype is torch.int64 and isinstance(alpha, int)))
+    need(dtype.is_floating_point or dtype.is_complex or (dtype is torch.int64 and isinstance(alpha, int)))
     return preserved(dtype, *operands)
 
 
@@ -62,6 +62,21 @@ def _float_arithmetic(left: Any, right: Any) -> Type:
     result = _arithmetic(left, right)
     need(result.dtype.is_floating_point)
     return result
+
+
+def _quotient(left: Any, right: Any) -> Type:
+    result = _arithmetic(left, right)
+    need(result.dtype.is_floating_point or result.dtype.is_complex)
+    return result
+
+
+def _of_parts(real: Type, imag: Type) -> Type:
+    need(real.dtype is imag.dtype and real.dtype in (torch.float32, torch.float64))
+    return preserved(real.dtype.to_complex(), real, imag)
+
+
+def _absolute(x: Type) -> Type:
+    return preserved(x.dtype.to_real(), x) if x.dtype.is_complex else _of_float(x)
 
 
 def _comparison(left: Type, right: Any) -> Type:
@@ -134,6 +149,10 @@ def _reshaped(x: Type, shape: Sequence[int]) -> Type:
         return wanted
 
 
+def _reshaped_as(x: Type, other: Type) -> Type:
+    return _reshaped(x, other.shape)
+
+
 def _flattened(x: Type, first: int = 0, last: int = -1) -> Type:
     return _reshaped(x, dense(x.shape, x.dtype).flatten(first, last).shape)
 
@@ -155,13 +174,14 @@ def _flipped(x: Type, axes: Sequence[int]) -> Type:
 
 _OF_FLOAT: Final = (
     *("relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "mish", "leaky_relu"),
-    *("elu", "selu", "celu", "hardtanh", "softplus", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "abs", "neg"),
+    *("elu", "selu", "celu", "hardtanh", "softplus", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "neg"),
     *("reciprocal", "erf", "floor", "ceil", "trunc", "log1p", "log2", "log10", "expm1", "square", "sign", "nan_to_num"),
 )
 
 RESULT_TYPES: Final[dict[str, Rule]] = {
     **LAYER_TYPES,
     **{f"aten.{name}.default": _of_float for name in _OF_FLOAT},
+    "aten.abs.default": _absolute,
     **{f"aten.{name}.Tensor": _arithmetic for name in ("add", "sub", "mul")},
     **{
         f"aten.{name}.{kind}": _comparison
@@ -170,7 +190,9 @@ RESULT_TYPES: Final[dict[str, Rule]] = {
     },
     "aten.isnan.default": _is_nan,
     "aten.rsub.Scalar": _arithmetic,
-    "aten.div.Tensor": _float_arithmetic,
+    "aten.div.Tensor": _quotient,
+    "aten.complex.default": _of_parts,
+    "aten.polar.default": _of_parts,
     "aten.floor_divide.default": _arithmetic,
     "aten.remainder.Scalar": _arithmetic,
     "aten.remainder.Tensor": _arithmetic,
@@ -199,6 +221,7 @@ RESULT_TYPES: Final[dict[str, Rule]] = {
     "aten.detach.default": _itself,
     "aten.alias.default": _itself,
     "aten.reshape.default": _reshaped,
+    "aten.reshape_as.default": _reshaped_as,
     "aten.flatten.using_ints": _flattened,
     "aten.ravel.default": _flattened,
 }
@@ -239,5 +262,6 @@ VIEWS_OF_TYPES: Final = frozenset(
             "split.sizes",
             "unbind.int",
         ),
+        *("view_as_complex.default", "view_as_real.default", "real.default", "imag.default"),
     )
 )

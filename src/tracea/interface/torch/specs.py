@@ -13,17 +13,22 @@ from torch.utils import _pytree as pytree
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidInput, InvalidStride
+from tracea.errors import InvalidDType, InvalidInput, InvalidStride
+from tracea.interface.torch.types import as_pairs
 
 __all__ = ["InputSpec", "Leaf", "OutputSpec", "Place", "check_facts", "in_places"]
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One leaf of a structure: the tensor of that index, or, without an index, a value that was captured."""
+    """One leaf of a structure: the tensor of that index, or, without an index, a value that was captured.
+
+    ``is_pairs`` says that the leaf is complex, and the program's tensor the pairs of its parts.
+    """
 
     index: int | None
     value: Any = None
+    is_pairs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,14 @@ class InputSpec:
                         expected="a torch.Tensor",
                         remedy="convert it with torch.as_tensor",
                     )
-                tensors.append(value)
+                if leaf.is_pairs and not value.is_complex():
+                    raise InvalidDType(
+                        field=self.names[leaf.index],
+                        got=str(value.dtype),
+                        expected="complex numbers",
+                        remedy="convert it with .to(torch.complex64)",
+                    )
+                tensors.append(as_pairs(value) if leaf.is_pairs else value)
             elif not _is_same(value, leaf.value):
                 raise InvalidInput(
                     field=f"inputs[{position}]",
@@ -143,15 +155,22 @@ class OutputSpec:
     only: int | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note whether the result is one tensor, as it mostly is."""
-        object.__setattr__(self, "only", self.leaves[0].index if self.tree.is_leaf() else None)
+        """Note whether the result is one tensor, as it mostly is, of real numbers."""
+        is_one = self.tree.is_leaf() and not self.leaves[0].is_pairs
+        object.__setattr__(self, "only", self.leaves[0].index if is_one else None)
 
     def unflatten(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Return the results of a run nested as the module returns them."""
         if self.only is not None:
             return tensors[self.only]
-        values = [leaf.value if leaf.index is None else tensors[leaf.index] for leaf in self.leaves]
+        values = [leaf.value if leaf.index is None else _of_leaf(leaf, tensors[leaf.index]) for leaf in self.leaves]
         return pytree.tree_unflatten(values, self.tree)
+
+
+def _of_leaf(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
+    if leaf.is_pairs and not tensor.numel():  # of any strides
+        return tensor.new_empty(tensor.shape[:-1], dtype=tensor.dtype.to_complex())
+    return torch.view_as_complex(tensor) if leaf.is_pairs else tensor
 
 
 def in_places(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -21,10 +21,12 @@ from tracea.runtime.tracing import refuse_traced
 __all__ = [
     "Dims",
     "are_below",
+    "as_pairs",
     "check_exact",
     "check_small",
     "check_tensor",
     "dtype_of",
+    "dtype_of_parts",
     "extremes",
     "tensor_type_of",
     "torch_dtype_of",
@@ -60,6 +62,21 @@ def dtype_of(dtype: torch.dtype, field: str) -> DType:
             remedy="convert the module and its inputs with .to(dtype)",
         )
     return known
+
+
+def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a complex tensor as pairs of its parts, in a last axis of 2; any other as it is."""
+    is_complex = tensor.is_complex() and tensor.layout is torch.strided
+    return torch.view_as_real(tensor.detach().resolve_conj()) if is_complex else tensor
+
+
+def dtype_of_parts(dtype: torch.dtype, field: str) -> DType:
+    """Return torch's element type as ours, of complex numbers that of their parts.
+
+    Raises:
+        InvalidDType: Tracea has none for it.
+    """
+    return dtype_of(dtype.to_real(), field)
 
 
 def torch_dtype_of(dtype: DType) -> torch.dtype:

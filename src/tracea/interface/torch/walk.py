@@ -8,15 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
-from torch.export.graph_signature import (
-    ConstantArgument,
-    InputKind,
-    OutputKind,
-    TensorArgument,
-)
-from torch.export.graph_signature import (
-    InputSpec as TorchInput,
-)
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import InputSpec as TorchInput
 
 from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
@@ -37,11 +30,13 @@ from tracea.interface.torch.export import (
 )
 from tracea.interface.torch.instead import NO_OP, told
 from tracea.interface.torch.location import line_of_node
+from tracea.interface.torch.lower_complex import PARTS, Complex, has_complex, nodes_of, of_complex, of_pairs, pairs_of
 from tracea.interface.torch.lower_indexed import IndexedRange, index_checks
 from tracea.interface.torch.lowering import Lowering, Refusal
+from tracea.interface.torch.problems import Problem, unsupported
 from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
 from tracea.interface.torch.surroundings import OutsideTensors
-from tracea.interface.torch.types import Dims, check_exact, check_tensor, dtype_of, tensor_type_of
+from tracea.interface.torch.types import Dims, as_pairs, check_exact, check_tensor, dtype_of_parts, tensor_type_of
 from tracea.interface.torch.written import InputWrite
 
 __all__ = ["Captured", "Walk"]
@@ -65,14 +60,6 @@ class Captured:
 
 
 @dataclass(slots=True)
-class _Problem:
-    node: str
-    location: str
-    reason: str
-    remedy: str
-
-
-@dataclass(slots=True)
 class Walk:
     """The walk over one exported program; ``values`` holds what each of its nodes became.
 
@@ -88,7 +75,7 @@ class Walk:
     scalars: dict[str, float] = field(default_factory=dict[str, float])
     values: dict[FxNode, Any] = field(default_factory=dict[FxNode, Any])
     locations: dict[str, str] = field(default_factory=dict[str, str])
-    problems: list[_Problem] = field(default_factory=list[_Problem])
+    problems: list[Problem] = field(default_factory=list[Problem])
     constants: Constants = field(init=False)
     read: set[FxNode] = field(init=False)
     low: Lowering = field(init=False)
@@ -141,11 +128,11 @@ class Walk:
             if spec.kind is not InputKind.USER_INPUT:
                 self._constant_source(node, spec)
             elif isinstance(spec.arg, TensorArgument):
-                source = self.graph.add_input(
-                    tensor_type_of(node.meta["val"], self.dims, node.name), name=self._free(node.name)
-                )
-                self.values[node] = source
-                leaves.append(Leaf(len(nodes)))
+                given = node.meta["val"]
+                type_ = tensor_type_of(as_pairs(given), self.dims, node.name)
+                source = self.graph.add_input(type_, name=self._free(node.name))
+                self.values[node] = self._of_pairs(node, source) if given.is_complex() else source
+                leaves.append(Leaf(len(nodes), is_pairs=given.is_complex()))
                 nodes.append(source)
             elif isinstance(spec.arg, ConstantArgument):
                 leaves.append(Leaf(None, spec.arg.value))
@@ -159,6 +146,10 @@ class Walk:
             strides=getattr(self.program, "strides", None),  # torch.export does not tell
             gradients=getattr(self.program, "gradients", None),
         )
+
+    def _of_pairs(self, node: FxNode, source: Node) -> Complex:
+        self.low.begin(node.name, source.type.shape[:-1], source.type.dtype)
+        return of_pairs(self.low, source)
 
     def _name_dims(self, node: FxNode) -> None:
         ranges = {str(symbol): bounds for symbol, bounds in self.program.range_constraints.items()}
@@ -175,7 +166,16 @@ class Walk:
         if tensor is None:
             self._refuse(node, f"a source of kind {spec.kind.name.lower()}", "keep only tensors as state of the module")
         elif node in self.read:
-            self.values[node] = self._constant(str(spec.target), tensor)
+            self.values[node] = self._constant_value(str(spec.target), tensor)
+
+    def _constant_value(self, name: str, tensor: torch.Tensor) -> Node | Complex:
+        """Return a constant; of complex numbers the two parts, each a tensor of its own."""
+        if not tensor.is_complex():
+            return self._constant(name, tensor)
+        parts = torch.view_as_real(tensor.resolve_conj()).unbind(-1)
+        return Complex(
+            *(self._constant(f"{name}.{kind}", part.contiguous()) for kind, part in zip(PARTS, parts, strict=True))
+        )
 
     def _constant(self, name: str, tensor: torch.Tensor) -> Node:
         for known, other in self.tensors.items():  # tied weights are one constant
@@ -227,12 +227,12 @@ class Walk:
         results = _results(node)
         if results[:1] == [None]:
             raise Refusal("an operator that raised while torch followed it", "take the try: of it out of forward")
-        shape, dtype = self.dims.shape(results[0].shape), dtype_of(results[0].dtype, node.name)
+        shape, dtype = self.dims.shape(results[0].shape), dtype_of_parts(results[0].dtype, node.name)
         self.low.begin(node.name, shape, dtype, items_read(node))
         self.low.is_part = self.written.get(node.name, name) != name
-        value = lowering(
-            self.low, *[self._argument(item) for item in arguments_in_order(node.target, node.args, node.kwargs)]
-        )
+        given = [self._argument(item) for item in arguments_in_order(node.target, node.args, node.kwargs)]
+        is_complex = any(has_complex(value) for value in (*results, *given))
+        value = of_complex(self.low, name, given, lowering) if is_complex else lowering(self.low, *given)
         self._check(value, results)
         return value
 
@@ -249,8 +249,8 @@ class Walk:
     def _computed(self, node: FxNode) -> Any:
         result = self.constants.value(node)
         if isinstance(result, torch.Tensor):
-            return self._constant(node.name, result)
-        return [self._constant(f"{node.name}.{index}", item) for index, item in enumerate(result or ())]
+            return self._constant_value(node.name, result)
+        return [self._constant_value(f"{node.name}.{index}", item) for index, item in enumerate(result or ())]
 
     def _argument(self, value: Any) -> Any:
         if is_node(value):
@@ -265,11 +265,10 @@ class Walk:
 
     def _check(self, value: Any, results: Sequence[torch.Tensor]) -> None:
         # What torch inferred and what the lowering built are two derivations of one type.
-        nodes: list[Node | None] = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
-        for node, result in zip(nodes, results, strict=False):
-            if node is None:
-                continue
-            wanted = (self.dims.shape(result.shape), dtype_of(result.dtype, node.id))
+        values: list[Any] = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
+        parts = [(node, result) for each, result in zip(values, results, strict=False) for node in nodes_of(each)]
+        for node, result in parts:
+            wanted = (self.dims.shape(result.shape), dtype_of_parts(result.dtype, node.id))
             if (node.type.shape, node.type.dtype) != wanted:
                 raise Refusal(
                     f"it was lowered to {node.type} where torch has {tuple(result.shape)} of {result.dtype}",
@@ -281,17 +280,17 @@ class Walk:
     def _outputs(self, inputs: InputSpec) -> tuple[list[Node], OutputSpec, tuple[InputWrite, ...]]:
         self._refuse_writes()
         if self.problems:
-            raise _unsupported(self.problems)
+            raise unsupported(self.problems)
         leaves: list[Leaf] = []
         outputs: dict[FxNode, Node] = {}  # one value of forward is one tensor; any other has memory of its own
         for item in self._user_outputs():
             value = self.values.get(item) if is_node(item) else item
-            if not isinstance(value, Node):
+            if not isinstance(value, Node | Complex):
                 leaves.append(Leaf(None, value))
                 continue
             if item not in outputs:
                 outputs[item] = self._result(item, value, outputs.values())
-            leaves.append(Leaf([*outputs].index(item)))
+            leaves.append(Leaf([*outputs].index(item), is_pairs=isinstance(value, Complex)))
         writes = [*self._written(inputs, outputs)]
         if not outputs:
             raise InvalidGraph(
@@ -310,6 +309,12 @@ class Walk:
             value = self.values[item]
             if value is source:
                 continue
+            if isinstance(source, Complex):
+                raise UnsupportedNode(
+                    node=f"a write to a complex input, {spec.target}",
+                    location=line_of_node(item),
+                    remedy="return the new value",
+                )
             if value.type.shape != source.type.shape:
                 raise UnsupportedNode(
                     node=f"an input that is given another shape in place, {source.id}: {value.type} of {source.type}",
@@ -333,11 +338,14 @@ class Walk:
         kinds = [spec.kind for spec in self.program.graph_signature.output_specs]
         return [item for item, kind in zip(flat, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
 
-    def _result(self, item: FxNode, node: Node, taken: Collection[Node]) -> Node:
+    def _result(self, item: FxNode, node: Node | Complex, taken: Collection[Node]) -> Node:
         """Return the node, or a copy where its strides are not a result's or it is another value's result.
 
-        A result is row-major, or an image channels last where torch's is.
+        A result is row-major, or an image channels last where torch's is; of complex numbers pairs of their parts.
         """
+        if isinstance(node, Complex):
+            self.low.begin(item.name, (*self.dims.shape(item.meta["val"].shape), 2), nodes_of(node)[0].type.dtype)
+            return pairs_of(self.low, node)
         wanted, type_ = item.meta["val"], TensorType(node.type.shape, node.type.dtype)
         is_image = wanted.dim() == 4 and node.type.is_static and not wanted.is_contiguous()
         if is_image and wanted.is_contiguous(memory_format=torch.channels_last):
@@ -365,7 +373,7 @@ class Walk:
     def _refuse(self, node: FxNode, reason: str, remedy: str) -> None:
         name = operator_name(node.target) if node.op == "call_function" else f"{node.op} {node.name}"
         written = self.written.get(node.name, name)
-        problem = _Problem(written, line_of_node(node), *told(written, name, reason, remedy))
+        problem = Problem(written, line_of_node(node), *told(written, name, reason, remedy))
         if problem not in self.problems:  # parts of one operator are one problem
             self.problems.append(problem)
 
@@ -383,14 +391,3 @@ class _Unknowable(Exception):
 def _results(node: FxNode) -> list[torch.Tensor]:
     value = node.meta["val"]
     return list(cast("Sequence[torch.Tensor]", value)) if isinstance(value, list | tuple) else [value]
-
-
-def _unsupported(problems: Sequence[_Problem]) -> UnsupportedNode:
-    first, rest = problems[0], problems[1:]
-    others = "".join(
-        f"; also {p.node} at {p.location}: {p.reason}{'' if p.remedy == first.remedy else f' ({p.remedy})'}"
-        for p in rest
-    )
-    return UnsupportedNode(
-        node=f"{first.node}: {first.reason}", location=first.location, remedy=f"{first.remedy}{others}"
-    )

@@ -1,0 +1,32 @@
+"""What keeps a module from being captured: a line, why, and what to do, all of which one error tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracea.errors import UnsupportedNode
+
+__all__ = ["Problem", "unsupported"]
+
+
+@dataclass(slots=True)
+class Problem:
+    """An operator that was refused, and the line of the user's that calls it."""
+
+    node: str
+    location: str
+    reason: str
+    remedy: str
+
+
+def unsupported(problems: Sequence[Problem]) -> UnsupportedNode:
+    """Return the error that names all problems, of which there is one."""
+    first, rest = problems[0], problems[1:]
+    others = "".join(
+        f"; also {p.node} at {p.location}: {p.reason}{'' if p.remedy == first.remedy else f' ({p.remedy})'}"
+        for p in rest
+    )
+    return UnsupportedNode(
+        node=f"{first.node}: {first.reason}", location=first.location, remedy=f"{first.remedy}{others}"
+    )

@@ -1,0 +1,144 @@
+"""Complex numbers in a module are those of torch: rotary embeddings, products, inputs and results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.interface.torch.compare import check_capture
+from torch import nn
+from torch.nn import functional
+
+import tracea
+from tracea.errors import InvalidDType, UnsupportedNode
+from tracea.interface.torch.capture import capture
+from tracea.interface.torch.module import OptimizedModule
+
+pytestmark = pytest.mark.whole
+
+
+class Calls(nn.Module):
+    """Calls a function with the module, which has a table of turns, a complex weight and one for rows."""
+
+    def __init__(self, called: Callable[..., Any]) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(7)
+        angles = torch.randn(6, 4, generator=generator, dtype=torch.double)
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles))
+        self.weight = nn.Parameter(torch.randn(4, 5, generator=generator, dtype=torch.cdouble))
+        self.called = called
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.called(self, *inputs)
+
+
+def rotary(module: Any, x: torch.Tensor) -> torch.Tensor:
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * module.turns[: x.shape[1], None]).flatten(3)
+
+
+def by_places(module: Any, z: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    return z * module.turns[places] + functional.embedding(places, module.turns).sum(0, keepdim=True)
+
+
+def complex_input(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.cdouble)
+
+
+MODULES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "rotary": (rotary, lambda: (torch.randn(2, 5, 3, 8, dtype=torch.double),)),
+    "places": (by_places, lambda: (complex_input(3, 4), torch.tensor([5, 0, 2]))),
+    "quotients": (lambda _, z, w: (z / w, 1.0 / w, z / 3.0, (z + 2) / (w - 1j)), lambda: (complex_input(3, 4),) * 2),
+    "products": (
+        lambda m, z: (z @ m.weight, z[0] @ m.weight, z.mT.conj() @ z, functional.linear(z, m.weight.mT)),
+        lambda: (complex_input(3, 4),),
+    ),
+    "sums of products": (
+        lambda m, z: torch.einsum("bik,io->bok", z, m.weight),
+        lambda: (complex_input(2, 4, 3),),
+    ),
+    "parts of the weight": (lambda m, x: (m.weight.abs() * x, x * m.weight, m.weight.conj() @ m.weight.T), None),
+    "joined": (
+        lambda _, z, x: (
+            torch.cat([z, x, z * 1j], 1),
+            torch.stack([z, z.conj()]),
+            functional.pad(z, (1, 2), value=3.0),
+        ),
+        lambda: (complex_input(3, 4), torch.randn(3, 4, dtype=torch.double)),
+    ),
+    "views": (
+        lambda _, z: (z.mT[1:, 2].unsqueeze(0), z.reshape(-1, 2).chunk(3)[1], z.flip(0).mean(1), z.cumsum(1)),
+        lambda: (complex_input(3, 4),),
+    ),
+    "functions": (
+        lambda _, z: (z.exp(), z.abs(), z**2, z.square(), -z, z.sub(2 + 1j, alpha=2), 2 - z),
+        lambda: (complex_input(3, 4),),
+    ),
+    "conversions": (
+        lambda _, z: (z.to(torch.cfloat) * 2, (z.real.to(torch.cdouble) + z).imag),
+        lambda: (complex_input(3, 4),),
+    ),
+    "strided": (lambda _, z: z * 2, lambda: (complex_input(4, 3).mT,)),
+    "conjugated": (lambda _, z: z + 1, lambda: (complex_input(4, 3).conj(),)),
+    "alone": (lambda _, z: z, lambda: (complex_input(4, 3),)),
+    "nothing": (lambda _, z: (z * 2, z.abs()), lambda: (complex_input(0, 3),)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_of_complex_numbers_is_captured(name: str) -> None:
+    called, inputs = MODULES[name]
+    given = (torch.randn(4, 5, dtype=torch.double),) if inputs is None else inputs()
+    module = Calls(called).eval()
+    tolerance = 1e-6 if name == "conversions" else 1e-11
+    check_capture(capture(module, given), module, given, tolerance)
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+def test_quotients_and_sizes_stay_within_the_range_of_the_type(size: float) -> None:
+    module = Calls(lambda _, z, w: (z / w, z.abs(), w.abs()))
+    given = tuple((torch.randn(64, dtype=torch.cdouble) * size).to(torch.cfloat) for _ in range(2))
+    fast = tracea.optimize(module, given, budget=None, listener=lambda *_: None)
+    expected = module(*(each.to(torch.cdouble) for each in given))
+    for got, wanted in zip(fast(*given), expected, strict=True):
+        torch.testing.assert_close(got.to(wanted.dtype), wanted, rtol=2e-6, atol=0.0)
+
+
+def test_sizes_of_what_is_not_finite_and_of_zero_are_torchs() -> None:
+    parts = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0]
+    z = torch.tensor([complex(a, b) for a in parts for b in parts if not (math.isnan(a) or math.isnan(b))])
+    module = Calls(lambda _, z: z.abs())
+    fast = tracea.optimize(module, (z,), budget=None, listener=lambda *_: None)
+    torch.testing.assert_close(fast(z), z.abs(), rtol=0.0, atol=0.0)
+    assert fast(torch.full_like(z, complex(math.nan, 1.0))).isnan().all()
+
+
+def test_rotary_embeddings_run_as_they_are_written() -> None:
+    module = Calls(rotary).float()
+    module.turns = module.turns.to(torch.cfloat)
+    x = torch.randn(2, 5, 3, 8)
+    fast = tracea.optimize(module, (x,), budget=None, listener=lambda *_: None)
+    torch.testing.assert_close(fast(x), module(x), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(fast(x * 2), module(x * 2), rtol=1e-5, atol=1e-6)
+
+
+def test_a_call_gives_complex_numbers_where_the_example_did() -> None:
+    module = Calls(lambda _, z: z * 2)
+    z = torch.randn(3, 4, dtype=torch.cfloat)
+    fast = tracea.optimize(module, (z,), budget=None, listener=lambda *_: None)
+    for given in (z, z.mT.contiguous().mT, z.conj()):
+        assert torch.equal(fast(given), given * 2)
+    assert torch.equal(fast(torch.ones(5, 2, dtype=torch.cfloat)), torch.full((5, 2), 2, dtype=torch.cfloat))
+    with pytest.raises(InvalidDType, match="complex"):
+        OptimizedModule(fast._compiled)(z.real)  # which makes no other program
+
+
+@pytest.mark.parametrize(
+    "called", [lambda _, z: z.sqrt(), lambda _, z: z.sin(), lambda _, z: z**3, lambda _, z: z.add_(1)]
+)
+def test_what_no_op_does_to_complex_numbers_is_named(called: Callable[..., Any]) -> None:
+    with pytest.raises(UnsupportedNode):
+        capture(Calls(called), (complex_input(3, 4),))
