@@ -11,6 +11,8 @@ import torch
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, exp, maximum, minimum
 from tracea.core.expr import select as choice
 from tracea.core.graph import Node
+from tracea.core.op import JoinOp
+from tracea.core.tensor_type import static
 from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch.lower_pools import stack
@@ -115,8 +117,9 @@ def _by_part(low: Lowering, lowering: _Lowered, arguments: Sequence[Any]) -> Com
     """Lower what is done to both parts alike; a real tensor among complex ones has an imaginary part of 0."""
     results: list[Any] = [lowering(low, *(_part(low, each, side) for each in arguments)) for side in PARTS]
     several = cast("list[list[Node]]", [each if isinstance(each, list) else [each] for each in results])
-    made = [Complex(*pair) for pair in zip(*several, strict=True)]
-    return made if isinstance(results[0], list) else made[0]
+    made = [Complex(real, imag) for real, imag in zip(*several, strict=True)]
+    is_list = isinstance(results[0], list)
+    return made if is_list else made[0]
 
 
 def _part(low: Lowering, argument: Any, side: str) -> Any:
@@ -272,10 +275,19 @@ def linear(low: Lowering, x: Complex, weight: Complex, bias: Complex | None = No
 
 
 def pairs_of(low: Lowering, x: Complex) -> Node:
-    """Lower ``view_as_real``: the parts side by side in a new last axis."""
+    """Lower ``view_as_real``: the parts side by side in a new last axis; who makes one writes every other element."""
     shape = low.shape[:-1]
     parts = [part if isinstance(part, Node) else low.filled(float(part), shape) for part in (x.real, x.imag)]
-    return stack(low, parts, -1)
+    if not shape or not all(part.type.is_static and part.type.elements for part in parts):
+        return stack(low, parts, -1)
+    before, last = (0,) * (len(shape) - 1), static(shape[-1])
+    op = JoinOp(
+        parts=tuple(part.type for part in parts),
+        starts=tuple((*before, first) for first in range(len(PARTS))),
+        steps=((*(1 for _ in before), len(PARTS)),) * len(PARTS),
+        shape=(*map(static, shape[:-1]), len(PARTS) * last),
+    )
+    return low.reshape(low.graph.add(op, parts, name=low.label("pairs")), low.shape)
 
 
 def pad(low: Lowering, x: Complex, amounts: Sequence[int], mode: Any = "constant", value: Any = None) -> Complex:
