@@ -118,8 +118,7 @@ def _by_part(low: Lowering, lowering: _Lowered, arguments: Sequence[Any]) -> Com
     results: list[Any] = [lowering(low, *(_part(low, each, side) for each in arguments)) for side in PARTS]
     several = cast("list[list[Node]]", [each if isinstance(each, list) else [each] for each in results])
     made = [Complex(real, imag) for real, imag in zip(*several, strict=True)]
-    is_list = isinstance(results[0], list)
-    return made if is_list else made[0]
+    return made if isinstance(results[0], list) else made[0]
 
 
 def _part(low: Lowering, argument: Any, side: str) -> Any:
@@ -128,9 +127,10 @@ def _part(low: Lowering, argument: Any, side: str) -> Any:
         return part if isinstance(part, Node) else low.filled(float(part), low.shape)
     if isinstance(argument, complex):
         return getattr(argument, side)
-    if isinstance(argument, list) and any(isinstance(each, Complex) for each in cast("list[Any]", argument)):
-        return [_part(low, _beside(low, each), side) for each in cast("list[Any]", argument)]
-    return argument
+    items = cast("list[Any]", argument if isinstance(argument, list) else [])
+    if any(isinstance(each, Complex) for each in items):
+        return [_part(low, _beside(low, each), side) for each in items]
+    return cast("Any", argument)
 
 
 def _beside(low: Lowering, tensor: Any) -> Any:
