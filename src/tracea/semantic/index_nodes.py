@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from threading import RLock
-from typing import Any, ClassVar, Final
-from weakref import WeakValueDictionary
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tracea.errors import InvalidSchedule
+from tracea.semantic.interned import Interned, made_of
 from tracea.semantic.predicate import Compare, Relation
 
 __all__ = [
@@ -35,29 +34,9 @@ INT64_MAX = 2**63 - 1
 
 Environment = Mapping[str, Any]
 
-_LIVING: Final[WeakValueDictionary[tuple[Any, ...], Any]] = WeakValueDictionary()
-_MAKING: Final = RLock()  # how a node is spelled makes others
-
-
-class _Shared(type):
-    """Makes one object of the same arguments: ``is`` tells whether expressions are equal, and hashing costs nothing."""
-
-    __match_args__: tuple[str, ...]
-
-    def __call__(cls, *args: Any, **named: Any) -> Any:
-        given = args if not named and len(args) == len(cls.__match_args__) else _in_order(cls, args, named)
-        key = (cls, *given)
-        known = _LIVING.get(key)
-        if known is None:
-            with _MAKING:
-                known = _LIVING.get(key)
-                if known is None:
-                    known = _LIVING[key] = super().__call__(*given)
-        return known
-
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Index(metaclass=_Shared):
+class Index(metaclass=Interned):
     """An integer expression over loop variables and runtime arguments; the subclasses are its nodes.
 
     ``==`` is structural equality: equal expressions are one object; ``<``, ``<=``, ``>``, ``>=`` build a
@@ -130,7 +109,7 @@ class Index(metaclass=_Shared):
         return simple.value if isinstance(simple, Const) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
+        return type(self), made_of(self)
 
     def __str__(self) -> str:
         return self.text[1:-1] if isinstance(self, Add | Mul | FloorDiv | Mod) else self.text
@@ -294,15 +273,6 @@ class Lookup(Index):
     def parts(self) -> tuple[Index, ...]:
         """The position."""
         return (self.index,)
-
-
-def _in_order(cls: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what a node is made of in order, defaults filled in."""
-    wanted = [each for each in fields(cls) if each.init][len(args) :]
-    values = (*args, *(named.get(each.name, each.default) for each in wanted))
-    if len(values) != len(cls.__match_args__) or MISSING in values or named.keys() - {each.name for each in wanted}:
-        raise TypeError(f"{cls.__name__}{args} with {dict(named)}: it is made of {', '.join(cls.__match_args__)}")
-    return values
 
 
 def as_index(value: Index | int) -> Index:
