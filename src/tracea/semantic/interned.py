@@ -37,8 +37,7 @@ class Interned(type):
 
 def made_of(node: Any) -> tuple[Any, ...]:
     """Return what a node was made of, by place."""
-    kind: Any = type(node)
-    return tuple(getattr(node, name) for name in kind.__match_args__)
+    return tuple(getattr(node, name) for name in node.__match_args__)
 
 
 def _in_order(cls: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
