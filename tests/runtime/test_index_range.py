@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidGraph, InvalidIndex
+from tracea.errors import InvalidGraph, InvalidIndex, InvalidInput
 from tracea.runtime.extension import Dispatcher, dispatcher
 from tracea.runtime.index_range import IndexRange, Named
 from tracea.runtime.program import InputSlot, OutputSlot, Program
@@ -100,6 +102,29 @@ def test_a_saved_program_keeps_its_ranges(kit, tmp_path):
     assert loaded.run(np.ones(N, np.float32), places).max() == 2.0
     with pytest.raises(InvalidIndex, match="got 4, expected 0 to 3, of 4 places"):
         loaded.run(np.ones(N, np.float32), places + 1)
+
+
+@pytest.mark.parametrize("limit", [0, 5, 2**20, 2**30, 2**31 - 1, 2**53], ids=str)
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_numbers_are_within_a_limit_on_either_side(kit, make, dtype, limit):
+    numbers = np.zeros(700, dtype)
+    ends = np.iinfo(dtype)
+
+    def limited(arrays, out, attributes, threads):
+        of = IndexRange.within(limit, input=1, name="numbers")
+        return replace(checked(kit, numbers, 1), index_ranges=(of,))
+
+    run = make(2, limited)
+    x = np.ones(N, np.float32)
+    for fits in {number for number in (-limit, limit, 0) if ends.min <= number <= ends.max}:
+        numbers[513] = fits
+        assert run(x, numbers, None).max() == 2.0
+    for wrong in {limit + 1, -limit - 1, ends.min, ends.max}:
+        if not (ends.min <= wrong <= ends.max) or abs(wrong) <= limit:
+            continue
+        numbers[513] = wrong
+        with pytest.raises(InvalidInput, match=rf"numbers: got {wrong}, expected .* within ±{limit} "):
+            run(x, numbers, None)
 
 
 def test_a_range_is_of_an_input_of_whole_numbers(kit):

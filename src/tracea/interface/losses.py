@@ -18,10 +18,9 @@ from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, wide_type
 from tracea.interface.operands import FLOATS, INDICES, Given, dispatched, number, word
-from tracea.interface.ranges import EXACT_INTEGERS
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import read_whole
-from tracea.runtime.index_range import IndexRange, Named
+from tracea.runtime.index_range import EXACT_INTEGERS, IndexRange, Named
 
 if TYPE_CHECKING:
     pass

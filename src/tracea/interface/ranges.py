@@ -16,12 +16,12 @@ from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction
 from tracea.interface.operands import Given, dispatched
 from tracea.runtime.buffers import view
+from tracea.runtime.index_range import EXACT_INTEGERS
 
-__all__ = ["EXACT_INTEGERS", "check_exact_numbers", "is_exact"]
+__all__ = ["check_exact_numbers", "is_exact"]
 
 _OPERANDS: Final = ("numbers",)
 
-EXACT_INTEGERS: Final = 2**53  # up to here f64, in which kernels compute integers, tells every two of them apart
 _LARGEST: Final = {DType.BOOL: 1, DType.U8: 2**8, DType.I8: 2**7, DType.I32: 2**31, DType.I64: 2**63}
 
 

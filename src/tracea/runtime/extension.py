@@ -30,7 +30,7 @@ from tracea.runtime.tracing import is_traced
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["Dispatcher", "dispatcher", "extension", "make_runner"]
+__all__ = ["MOST_RANGES", "Dispatcher", "dispatcher", "extension", "make_runner"]
 
 _SOURCES: Final = (
     "operand.cpp",
@@ -43,7 +43,7 @@ _SOURCES: Final = (
 _MODULE: Final = "tracea_extension"
 _MOST_OPERANDS: Final = 16
 _MOST_DIMS: Final = 8
-_MOST_RANGES: Final = 4
+MOST_RANGES: Final = 4
 
 Miss = Callable[[tuple[Any, ...], Any, tuple[Any, ...], int], Any]
 _loaded: list[Any] = []  # the module, or None where it could not be built
@@ -79,13 +79,13 @@ def make_runner(program: Program) -> Any | None:
     types = (*program.inputs, *program.outputs)
     if module is None or max(len(program.inputs), len(program.outputs)) > _MOST_OPERANDS:
         return None
-    if len(program.index_ranges) > _MOST_RANGES or any(len(expected_array(type_)[0]) > _MOST_DIMS for type_ in types):
+    if len(program.index_ranges) > MOST_RANGES or any(len(expected_array(type_)[0]) > _MOST_DIMS for type_ in types):
         return None
     return module.Runner(
         program.handle,
         tuple(_signature(type_) for type_ in program.inputs),
         tuple(_signature(type_) for type_ in program.outputs),
-        tuple((each.input, each.count, each.ignored) for each in program.index_ranges),
+        tuple((each.input, each.least, each.count, each.ignored) for each in program.index_ranges),
     )
 
 

@@ -17,8 +17,8 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input, Select, Unary, UnaryFunction
 from tracea.core.op import GatherRowsOp, JoinOp, LargestOp, PointwiseOp, SourceOp, ViewOp
 from tracea.core.tensor_type import static
-from tracea.interface.ranges import EXACT_INTEGERS
 from tracea.interface.torch.functions import floor
+from tracea.runtime.index_range import EXACT_INTEGERS
 
 if TYPE_CHECKING:
     import torch

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import torch
 from torch.utils import _pytree as pytree
 
-from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, InvalidStride, UnsupportedNode
 from tracea.interface.torch.agreement import EXAMPLES
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.others import Others
 from tracea.interface.torch.specs import InputSpec, OutputSpec, check_facts, in_places
-from tracea.interface.torch.types import check_exact, check_small, check_tensor, dtype_of
+from tracea.interface.torch.types import check_exact, check_small, check_tensor, dtype_of, torch_dtype_of
 from tracea.interface.torch.written import InputWrite, check_written, write_inputs
 from tracea.runtime.process_lock import ProcessLock
 from tracea.runtime.tracing import refuse_traced
@@ -34,13 +33,15 @@ _recompiling: Final = ProcessLock()
 class Compiled:
     """A program for inputs of given types, and what of its results is written to the tensors of a call.
 
-    ``report`` is what ``plan`` and ``explain()`` of the module hand on to; ``plain`` are the types of a call that is
-    tensors alone, None where the program takes others or asks more of them.
+    ``checked`` are inputs whose numbers ``run`` itself checks. ``report`` is what ``plan`` and ``explain()`` of the
+    module hand on to; ``plain`` are the types of a call that is tensors alone, None where the program takes others or
+    asks more of them.
     """
 
     run: Run
     input_spec: InputSpec
     output_spec: OutputSpec
+    checked: frozenset[int] = frozenset()
     writes: tuple[InputWrite, ...] = ()
     report: Any = None
     plain: tuple[_Plain, ...] | None = field(init=False)
@@ -60,7 +61,7 @@ class Compiled:
 
     def call(self, given: Sequence[torch.Tensor], tensors: list[torch.Tensor]) -> Any:
         """Return the module's results for a call's tensors, which are ``given`` in the strides that were compiled."""
-        _check_values(tensors, self.input_spec)
+        _check_values(tensors, self.input_spec, self.checked)
         check_written(given, self.input_spec.names, self.writes)
         results = self.run(tensors)
         if self.writes:
@@ -276,7 +277,7 @@ def _plain_types(spec: InputSpec) -> tuple[_Plain, ...] | None:
     asks = asks or any(leaf.is_pairs for leaf in spec.leaves)
     if not is_flat or asks or not all(isinstance(type_.layout, StridedLayout | None) for type_ in spec.types):
         return None
-    return tuple((type_.shape, _TORCH_DTYPES[type_.dtype], _strides_of(type_)) for type_ in spec.types)
+    return tuple((type_.shape, torch_dtype_of(type_.dtype), _strides_of(type_)) for type_ in spec.types)
 
 
 def _strides_of(type_: TensorType) -> tuple[Any, ...] | None:
@@ -294,19 +295,6 @@ def _fits(tensor: Any, wanted: _Plain) -> bool:
         and tensor.shape == wanted[0]
         and (tensor.is_contiguous() if wanted[2] is None else tensor.stride() == wanted[2])
     )
-
-
-_TORCH_DTYPES: Final[dict[DType, torch.dtype]] = {
-    DType.F64: torch.float64,
-    DType.F32: torch.float32,
-    DType.F16: torch.float16,
-    DType.BF16: torch.bfloat16,
-    DType.I64: torch.int64,
-    DType.I32: torch.int32,
-    DType.I8: torch.int8,
-    DType.U8: torch.uint8,
-    DType.BOOL: torch.bool,
-}
 
 
 def _row_major(leaf: Any) -> Any:
@@ -345,7 +333,7 @@ def _check_type(tensor: torch.Tensor, wanted: TensorType, name: str, extents: di
             field=name,
             got=str(tensor.dtype),
             expected=wanted.dtype.value,
-            remedy=f"convert it with .to({_TORCH_DTYPES[wanted.dtype]}), or convert the original module too "
+            remedy=f"convert it with .to({torch_dtype_of(wanted.dtype)}), or convert the original module too "
             "(module.to(dtype)) and optimize that",
         )
     shape = tuple(tensor.shape)
@@ -378,9 +366,11 @@ def _in_strides(tensor: torch.Tensor, wanted: TensorType, name: str) -> torch.Te
     return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
-def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
+def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec, checked: Collection[int]) -> None:
     """Refuse rows that there are not, and what a program would drop: gradients, and the low bits of large integers."""
     for index in spec.limited:
+        if index in checked:
+            continue
         tensor, name = tensors[index], spec.names[index]
         if name in spec.rows:
             check_rows(tensor, spec.rows[name], name)

@@ -19,6 +19,7 @@ from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
+from tracea.interface.torch.input_ranges import with_ranges
 from tracea.interface.torch.lower_indexed import check_ranges
 from tracea.interface.torch.module import Compiled, OptimizedModule
 from tracea.interface.torch.surroundings import Modes, OutsideTensors, frozen_copy
@@ -81,7 +82,7 @@ def optimize(
             listener=heard,
             makes_tables=True,
         )
-        program = optimized.compiled.program
+        program = with_ranges(optimized.compiled.program, captured.input_spec)
         back_by_huge_pages(program.constants)  # those that are read in place are the frozen copy's
 
         several = len(program.outputs) > 1
@@ -97,6 +98,7 @@ def optimize(
         return Compiled(
             run=run,
             input_spec=captured.input_spec,
+            checked=frozenset(each.input for each in program.index_ranges),
             output_spec=captured.output_spec,
             writes=captured.writes,
             report=_Report(optimized),

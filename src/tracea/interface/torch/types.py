@@ -13,8 +13,8 @@ import torch
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride
-from tracea.interface.ranges import EXACT_INTEGERS
 from tracea.runtime.buffers import view
+from tracea.runtime.index_range import EXACT_INTEGERS, too_large
 from tracea.runtime.tensor_state import check_storage, refuse_tangent
 from tracea.runtime.tracing import refuse_traced
 
@@ -155,9 +155,7 @@ def check_exact(tensor: torch.Tensor, field: str) -> None:
         InvalidInput: a value is beyond ±2^53.
     """
     if tensor.dtype is torch.int64:
-        _check_within(
-            tensor, EXACT_INTEGERS, f"i64 values within ±{EXACT_INTEGERS} (2^53), which f64 tells apart", field
-        )
+        check_small(tensor, EXACT_INTEGERS, field)
 
 
 def check_small(tensor: torch.Tensor, limit: int, field: str) -> None:
@@ -166,21 +164,11 @@ def check_small(tensor: torch.Tensor, limit: int, field: str) -> None:
     Raises:
         InvalidInput: a value is beyond the limit.
     """
-    power = limit.bit_length() - 1
-    _check_within(tensor, limit, f"integers within ±{limit} (2^{power}): forward computes with them", field)
-
-
-def _check_within(tensor: torch.Tensor, limit: int, expected: str, field: str) -> None:
     if tensor.numel() == 0:
         return
     low, high = extremes(tensor)
     if low < -limit or high > limit:
-        raise InvalidInput(
-            field=field,
-            got=high if high > limit else low,
-            expected=expected,
-            remedy="keep this part of the model eager, or use smaller integers",
-        )
+        raise too_large(field, high if high > limit else low, limit)
 
 
 class Dims:

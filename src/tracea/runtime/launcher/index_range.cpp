@@ -10,25 +10,34 @@ namespace {
 
 constexpr int64_t block = 512;  // numbers between two looks at whether one was wrong
 
+// Its sign bit tells whether v is beyond `last`.
+template <class Word>
+Word beyond(Word v, Word last) {
+    return v | (last - v);
+}
+
 template <class T>
 bool line_holds(const IndexRange& range, const T* numbers, int64_t count, int64_t stride) {
     using Word = std::make_unsigned_t<T>;
     const int64_t largest = std::numeric_limits<T>::max();
     const Word last = static_cast<Word>(range.count - 1 < largest ? range.count - 1 : largest);
+    const Word least = static_cast<Word>(range.least);
     for (int64_t begin = 0; begin < count; begin += block) {
         const int64_t end = begin + block < count ? begin + block : count;
-        // The sign of v, and of last - v where v has none, tell both bounds: these need no comparison of 64 bits, which SSE2 lacks.
+        // With v less the least number the sign of v, and of last - v where v has none, tell both bounds: these need no comparison of 64 bits, which
+        // SSE2 lacks.
         Word wrong = 0;
         if (stride == 1) {
-            for (int64_t i = begin; i < end; ++i) wrong |= static_cast<Word>(numbers[i]) | (last - static_cast<Word>(numbers[i]));
+            for (int64_t i = begin; i < end; ++i) wrong |= beyond(static_cast<Word>(numbers[i]) - least, last);
         } else {
-            for (int64_t i = begin; i < end; ++i) wrong |= static_cast<Word>(numbers[i * stride]) | (last - static_cast<Word>(numbers[i * stride]));
+            for (int64_t i = begin; i < end; ++i) wrong |= beyond(static_cast<Word>(numbers[i * stride]) - least, last);
         }
         if (static_cast<T>(wrong) >= 0) continue;
         if (!range.ignores) return false;
         for (int64_t i = begin; i < end; ++i) {
             const int64_t number = numbers[i * stride];
-            if ((number < 0 || number >= range.count) && number != range.ignored) return false;
+            const bool is_outside = number < range.least || number - range.least >= range.count;
+            if (is_outside && number != range.ignored) return false;
         }
     }
     return true;

@@ -8,7 +8,8 @@ namespace tracea_extension {
 
 struct IndexRange {
     int32_t input;  // of the program
-    int64_t count;  // 0 to count - 1 name something
+    int64_t least;
+    int64_t count;  // least to least + count - 1 may be
     bool ignores;
     int64_t ignored;  // may stand there too, where `ignores`
 

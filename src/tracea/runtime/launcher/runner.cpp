@@ -170,9 +170,11 @@ bool read_signature(PyObject* item, Signature* signature) {
 
 bool read_range(PyObject* item, Runner* runner) {
     IndexRange* range = &runner->ranges[runner->range_count];
+    long long least = 0;
     long long count = 0;
     PyObject* ignored = nullptr;
-    if (!PyArg_ParseTuple(item, "iLO", &range->input, &count, &ignored)) return false;
+    if (!PyArg_ParseTuple(item, "iLLO", &range->input, &least, &count, &ignored)) return false;
+    range->least = least;
     range->count = count;
     range->ignores = ignored != Py_None;
     range->ignored = range->ignores ? PyLong_AsLongLong(ignored) : 0;
@@ -270,7 +272,7 @@ PyType_Slot runner_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(runner_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(runner_dealloc)},
     {Py_tp_methods, runner_methods},
-    {Py_tp_doc, const_cast<char*>("Runner(handle, inputs, outputs, ranges): signatures are (dtype, shape, strides), ranges (input, count, ignored)")},
+    {Py_tp_doc, const_cast<char*>("Runner(handle, inputs, outputs, ranges): signatures are (dtype, shape, strides), ranges (input, least, count, ignored)")},
     {0, nullptr},
 };
 
