@@ -12,6 +12,7 @@ from tests.interface.torch.test_trace import Calls
 from torch import nn
 from torch.nn import functional
 
+from tracea.errors import UnsupportedNode
 from tracea.interface.torch.aliases import hands_on, returning
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.result_types import RESULT_TYPES, VIEWS_OF_TYPES
@@ -135,6 +136,19 @@ def test_a_write_to_a_tensor_of_the_module_is_left_to_export() -> None:
     module = Counts()
     assert traced(module, (torch.ones(4),)) is None
     assert torch.equal(module.calls, torch.zeros(4))
+
+
+def test_a_tensor_of_numbers_that_each_call_writes_to_is_left_to_export() -> None:
+    kept: dict[str, torch.Tensor] = {}
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        if "calls" not in kept:
+            kept["calls"] = torch.zeros(4)
+        return x + kept["calls"].add_(1)
+
+    assert traced(Calls(counted), (torch.ones(4),)) is None
+    with pytest.raises(UnsupportedNode):
+        capture(Calls(counted), (torch.ones(4),))
 
 
 def test_operators_that_hand_on_their_operand_are_known() -> None:

@@ -32,6 +32,7 @@ class Made:
     def __init__(self) -> None:
         self._tensors: dict[int, torch.Tensor] = {}  # by storage, which lives with them
         self.nodes: dict[Any, FxNode] = {}
+        self.is_written = False  # whether one of them was written to in place
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor with memory is one of them, or a view of one."""
@@ -54,6 +55,7 @@ class Made:
     def run(self, called: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what an operator makes of numbers and such tensors."""
         if returning(called) is not None:  # who read elements before has a copy
+            self.is_written = True
             storage = _storage_of(args[0])
             self.nodes = {place: node for place, node in self.nodes.items() if place[-1] != storage}
         with torch.inference_mode(False), torch.no_grad(), _without_views():

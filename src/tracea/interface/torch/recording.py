@@ -224,6 +224,11 @@ class Recording(TorchDispatchMode):
         self._failure = reason
         raise Untraceable(reason)
 
+    @property
+    def writes_numbers(self) -> bool:
+        """Whether the module wrote in place to a tensor that it made of numbers."""
+        return self._made.is_written
+
     # Operators.
 
     def record(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -288,10 +293,7 @@ class Recording(TorchDispatchMode):
         was, now = before.meta["val"], node.meta["val"]
         if (was.shape, was.dtype, was.stride()) != (now.shape, now.dtype, now.stride()):
             raise Untraceable(f"a write in place of another type, {called}")
-        if before in self._exact:
-            self._exact.add(node)
-        else:
-            self._exact.discard(node)
+        (self._exact.add if before in self._exact else self._exact.discard)(node)
         for other in _memory_of(written).others(written):
             _rename(other, None)
         _rename(written, node)

@@ -44,7 +44,8 @@ class Traced:
     """A program in the form of torch's ExportedProgram, as far as capture reads it; no axis of it is dynamic.
 
     ``strides`` has those of the inputs where forward asked for them: the program is one of these alone. ``gradients``
-    has what it was told where it asked which of the inputs require one.
+    has what it was told where it asked which of the inputs require one. ``writes_numbers`` says that forward wrote to a
+    tensor that it made of numbers, which a cache outside may have kept.
     """
 
     graph: Any
@@ -55,6 +56,7 @@ class Traced:
     range_constraints: Mapping[Any, Any]
     strides: tuple[tuple[int, ...], ...] | None
     gradients: tuple[bool, ...] | None
+    writes_numbers: bool
 
     def is_same(self, other: Traced) -> bool:
         """Tell whether another trace of the module and inputs found the same operators, tensors and numbers."""
@@ -100,7 +102,9 @@ def _check_repeats(program: Traced, module: torch.nn.Module, inputs: tuple[Any, 
         with warnings.catch_warnings(), kept_apart("stdout", "stderr"):
             warnings.simplefilter("ignore")
             again = _trace(module, inputs)
-    except Exception:  # such as a view of what the first run left in a cache outside: nothing is counted
+    except Exception as error:  # such as a view of what the first run left in a cache outside: nothing is counted
+        if program.writes_numbers:
+            raise Untraceable("a write to what an earlier call may have left") from error
         return
     if not program.is_same(again):
         raise Untraceable("another program at the second run")
@@ -140,6 +144,7 @@ def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
         range_constraints={},
         strides=tuple(recording.strides) if recording.asked & OF_STRIDES else None,
         gradients=tuple(recording.gradients) if "requires_grad" in recording.asked else None,
+        writes_numbers=recording.writes_numbers,
     )
 
 
