@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import tracea
-from tracea.errors import InvalidDType, UnsupportedNode
+from tracea.errors import InvalidDType, InvalidInput, UnsupportedNode
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.module import OptimizedModule
 
@@ -132,8 +132,10 @@ def test_a_call_gives_complex_numbers_where_the_example_did() -> None:
     for given in (z, z.mT.contiguous().mT, z.conj()):
         assert torch.equal(fast(given), given * 2)
     assert torch.equal(fast(torch.ones(5, 2, dtype=torch.cfloat)), torch.full((5, 2), 2, dtype=torch.cfloat))
+    with pytest.raises(InvalidInput, match="requires_grad"):
+        fast(z.requires_grad_())
     with pytest.raises(InvalidDType, match="complex"):
-        OptimizedModule(fast._compiled)(z.real)  # which makes no other program
+        OptimizedModule(fast._compiled)(z.detach().real)  # which makes no other program
 
 
 @pytest.mark.parametrize(

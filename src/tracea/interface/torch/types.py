@@ -67,7 +67,7 @@ def dtype_of(dtype: torch.dtype, field: str) -> DType:
 def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
     """Return a complex tensor as pairs of its parts, in a last axis of 2; any other as it is."""
     is_complex = tensor.is_complex() and tensor.layout is torch.strided
-    return torch.view_as_real(tensor.detach().resolve_conj()) if is_complex else tensor
+    return torch.view_as_real(tensor.resolve_conj()) if is_complex else tensor
 
 
 def dtype_of_parts(dtype: torch.dtype, field: str) -> DType:
