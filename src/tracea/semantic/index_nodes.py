@@ -172,7 +172,7 @@ class Const(Index):
     value: int
 
     def _spell(self, spell: Callable[[Index], str]) -> str:
-        return str(self.value)
+        return str(int(self.value))  # True is 1, the same node
 
 
 @dataclass(frozen=True, slots=True, eq=False)

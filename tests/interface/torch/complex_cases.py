@@ -29,6 +29,11 @@ COMPLEX: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.polar.default": (lambda x, y: aten.polar.default(x, y[0]) / (1.0 + 2.0j), (rows(3, 4), rows(3, 4))),
     "aten._conj.default": (lambda z: (aten._conj.default(z) * z, aten._conj.default(z).sum(1)), (Z,)),
     "aten.conj_physical.default": (lambda z: (aten.conj_physical.default(z) * z).real, (Z,)),
+    "aten.mH.default": (lambda z, x: (aten.mH.default(z) @ z, aten.mH.default(x) + 1.0), (Z, rows(3, 5))),
+    "aten.adjoint.default": (
+        lambda z, x: (aten.adjoint.default(z) @ z, aten.adjoint.default(x) + 1.0),
+        (Z, rows(3, 5)),
+    ),
     "aten.resolve_conj.default": (lambda z: aten.resolve_conj.default(z.conj()) + z, (Z,)),
     "aten.resolve_neg.default": (lambda z: aten.resolve_neg.default(z.imag) * 2.0, (Z,)),
 }

@@ -78,8 +78,41 @@ MODULES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ..
         lambda: (complex_input(3, 4),),
     ),
     "conversions": (
-        lambda _, z: (z.to(torch.cfloat) * 2, (z.real.to(torch.cdouble) + z).imag),
+        lambda _, z: (z.to(torch.cfloat) * 2, (z.real.to(torch.cdouble) + z).imag, z.to(torch.cfloat) + z.real),
         lambda: (complex_input(3, 4),),
+    ),
+    "choices": (
+        lambda _, z, w: (
+            torch.where(z.real > 0, z, w),
+            torch.where(z.imag > 0, z, 2.0),
+            z.masked_fill(w.real > 0, 3.0),
+            z == w,
+            z != torch.where(z.real > 0, z, w),
+            z.isnan(),
+        ),
+        lambda: (complex_input(3, 4),) * 2,
+    ),
+    "filled": (
+        lambda _, z: (torch.zeros_like(z) + z, torch.ones_like(z) * z, torch.full_like(z, 2 - 1j) - z),
+        lambda: (complex_input(3, 4),),
+    ),
+    "norms": (
+        lambda _, z: (z.norm(dim=1), torch.linalg.vector_norm(z), z.abs().sum(0), z.to(torch.bool)),
+        lambda: (complex_input(3, 4) * torch.tensor([0.0, 1.0, 1j, 2.0]),),
+    ),
+    "mixed": (
+        lambda _, z, x, n: (z[0, 0] + x, n + 1j, n * z, (n > 0) * z, x.float() * z, z.to(torch.cfloat) / n),
+        lambda: (complex_input(3, 4), torch.randn(3, 4, dtype=torch.double), torch.arange(1, 5)),
+    ),
+    "of real numbers": (
+        lambda _, x: (x.sum(0, dtype=torch.cdouble), x.mean(1, dtype=torch.cdouble), x.conj_physical(), x * 1j),
+        lambda: (torch.randn(3, 4, dtype=torch.double),),
+    ),
+    "recurrence": (
+        lambda m, x: (
+            [state := torch.zeros_like(m.turns[0])] and [state := state * m.turns[0] + x[at] for at in range(3)][-1]
+        ),
+        lambda: (torch.randn(3, 4, dtype=torch.double),),
     ),
     "strided": (lambda _, z: z * 2, lambda: (complex_input(4, 3).mT,)),
     "conjugated": (lambda _, z: z + 1, lambda: (complex_input(4, 3).conj(),)),
@@ -93,7 +126,7 @@ def test_a_module_of_complex_numbers_is_captured(name: str) -> None:
     called, inputs = MODULES[name]
     given = (torch.randn(4, 5, dtype=torch.double),) if inputs is None else inputs()
     module = Calls(called).eval()
-    tolerance = 1e-6 if name == "conversions" else 1e-11
+    tolerance = 1e-6 if name in ("conversions", "mixed") else 1e-11
     check_capture(capture(module, given), module, given, tolerance)
 
 
@@ -114,6 +147,16 @@ def test_sizes_of_what_is_not_finite_and_of_zero_are_torchs() -> None:
     fast = tracea.optimize(module, (z,), budget=None, listener=lambda *_: None)
     torch.testing.assert_close(fast(z), z.abs(), rtol=0.0, atol=0.0)
     assert fast(torch.full_like(z, complex(math.nan, 1.0))).isnan().all()
+
+
+def test_quotients_and_powers_of_what_is_not_finite_are_torchs() -> None:
+    inf = math.inf
+    z = torch.tensor([1 + 0j, 1 + 0j, 2 - 1j, 1 + 1j, 0j])
+    w = torch.tensor([complex(inf, 1.0), 0j, complex(1.0, -inf), complex(0.0, 2.0), 0j])
+    module = Calls(lambda _, z, w: (z / w, z.exp(), torch.complex(w.real, z.imag * 0.0).exp()))
+    fast = tracea.optimize(module, (z, w), budget=None, listener=lambda *_: None)
+    for got, wanted in zip(fast(z, w), module(z, w), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=0.0, equal_nan=True)
 
 
 def test_rotary_embeddings_run_as_they_are_written() -> None:
@@ -139,7 +182,14 @@ def test_a_call_gives_complex_numbers_where_the_example_did() -> None:
 
 
 @pytest.mark.parametrize(
-    "called", [lambda _, z: z.sqrt(), lambda _, z: z.sin(), lambda _, z: z**3, lambda _, z: z.add_(1)]
+    "called",
+    [
+        lambda _, z: z.sum(dtype=torch.double),
+        lambda _, z: z.sqrt(),
+        lambda _, z: z.sin(),
+        lambda _, z: z**3,
+        lambda _, z: z.add_(1),
+    ],
 )
 def test_what_no_op_does_to_complex_numbers_is_named(called: Callable[..., Any]) -> None:
     with pytest.raises(UnsupportedNode):

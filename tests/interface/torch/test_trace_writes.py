@@ -138,17 +138,46 @@ def test_a_write_to_a_tensor_of_the_module_is_left_to_export() -> None:
     assert torch.equal(module.calls, torch.zeros(4))
 
 
-def test_a_tensor_of_numbers_that_each_call_writes_to_is_left_to_export() -> None:
-    kept: dict[str, torch.Tensor] = {}
+def counted(kept: dict[str, torch.Tensor]) -> Forward:
+    return lambda x: x + kept.setdefault("calls", torch.zeros(4)).add_(1)
 
-    def counted(x: torch.Tensor) -> torch.Tensor:
-        if "calls" not in kept:
-            kept["calls"] = torch.zeros(4)
-        return x + kept["calls"].add_(1)
 
-    assert traced(Calls(counted), (torch.ones(4),)) is None
+def replaced(kept: dict[str, torch.Tensor]) -> Forward:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = x + kept.setdefault("row", torch.zeros(4, 4))[0]
+        kept["row"] = torch.ones(4, 4)
+        return y
+
+    return forward
+
+
+def added(kept: dict[str, torch.Tensor]) -> Forward:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        row = kept.setdefault("row", torch.zeros(4))
+        kept["row"] = row + 1
+        return x + row.view(2, 2).view(4)
+
+    return forward
+
+
+@pytest.mark.parametrize("make", [counted, replaced, added])
+def test_tensors_of_numbers_that_calls_hand_on_are_left_to_export(make: Callable[..., Forward]) -> None:
+    assert traced(Calls(make({})), (torch.ones(4),)) is None
     with pytest.raises(UnsupportedNode):
-        capture(Calls(counted), (torch.ones(4),))
+        capture(Calls(make({})), (torch.ones(4),))
+
+
+def test_a_table_that_is_kept_outside_is_a_constant_whatever_is_read_of_it() -> None:
+    kept: dict[int, torch.Tensor] = {}
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        table = torch.arange(8.0, dtype=torch.double).sin().masked_fill_(torch.eye(8)[2].bool(), 5.0)
+        table = kept.setdefault(8, table)
+        return x * table[: x.shape[-1]] + table[1]
+
+    x = torch.randn(3, 4, dtype=torch.double)
+    assert traced(Calls(forward), (x,)) is not None
+    check_capture(capture(Calls(forward), (x,)), Calls(forward), (x,))
 
 
 def test_operators_that_hand_on_their_operand_are_known() -> None:

@@ -21,6 +21,7 @@ from tracea.interface.torch.export import ExportedProgram, described, headline, 
 from tracea.interface.torch.location import line_of_traceback
 from tracea.interface.torch.streams import kept_apart
 from tracea.interface.torch.surroundings import Contents, sharing_copy
+from tracea.interface.torch.types import as_pairs
 
 __all__ = ["EXAMPLES", "check_agrees", "check_eager"]
 
@@ -28,6 +29,7 @@ EXAMPLES: Final = "example_inputs"  # the field of what says that the module its
 _SHARE: Final = 0.01  # of a result's elements that may differ more: a step (floor, a comparison) that rounding moved
 _TOLERANCES: Final = {torch.float64: 1e-7, torch.float32: 1e-3}  # of a result's largest element
 _OF_NARROW: Final = 5e-2
+_STAND_IN: Final = "FakeTensor"  # which torch.export gives a module
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,8 @@ def _difference(wanted: Sequence[Any], found: Sequence[Any]) -> str | None:
         if not isinstance(one, torch.Tensor):
             if type(one) is not type(other) or (one != other and other == other):  # noqa: PLR0124  # NaN is itself
                 return f"value {index} is {other!r} instead of {one!r}"
+        elif any(type(each).__name__ == _STAND_IN for each in (one, other)):
+            return f"value {index} has no elements: a stand-in of torch.export's, which forward kept"
         elif one.shape != other.shape or one.dtype is not other.dtype:
             return f"value {index} is {described((other,))} instead of {described((one,))}"
         else:
@@ -201,6 +205,8 @@ def _difference(wanted: Sequence[Any], found: Sequence[Any]) -> str | None:
 
 
 def _differing(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    if one.is_complex():
+        return _differing(as_pairs(one), as_pairs(other))
     if not one.dtype.is_floating_point:
         return one != other
     finite = one[one.isfinite()].abs()

@@ -52,6 +52,8 @@ _VIEWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.t.default": views.transpose,
     "aten.numpy_T.default": views.reverse_axes,
     "aten.mT.default": views.swap_last_axes,
+    "aten.mH.default": views.swap_last_axes,
+    "aten.adjoint.default": views.swap_last_axes,
     "aten.movedim.int": views.movedim,
     "aten.movedim.intlist": views.movedim,
     "aten.expand.default": views.expand,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
@@ -13,8 +12,11 @@ from tracea.core.expr import select as choice
 from tracea.core.graph import Node
 from tracea.core.op import JoinOp
 from tracea.core.tensor_type import static
+from tracea.interface.torch import lower_complex_choices as choices
 from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
+from tracea.interface.torch import lower_statistics as statistics
+from tracea.interface.torch.complex_value import PARTS, Complex, has_complex, nodes_of, of_shape, whole
 from tracea.interface.torch.lower_pools import stack
 from tracea.interface.torch.lower_resizing import pad_as
 
@@ -22,12 +24,8 @@ if TYPE_CHECKING:
     from tracea.interface.torch.lowering import Lowering, Operand
 
 __all__ = [
-    "PARTS",
-    "Complex",
     "conjugate",
-    "has_complex",
     "imaginary_part",
-    "nodes_of",
     "of_complex",
     "of_pairs",
     "of_parts",
@@ -39,49 +37,6 @@ __all__ = [
 _Lowered: TypeAlias = Callable[..., Any]
 
 A, B, C, D = (Input(index) for index in range(4))
-PARTS: Final = ("real", "imag")
-
-
-@dataclass(frozen=True, slots=True)
-class Complex:
-    """A complex value; a part that is a number is that everywhere."""
-
-    real: Operand
-    imag: Operand
-
-    @classmethod
-    def of(cls, operand: Any) -> Complex:
-        """Return an operand of any kind as a complex one."""
-        if isinstance(operand, complex):
-            return cls(operand.real, operand.imag)
-        return operand if isinstance(operand, Complex) else cls(operand, 0.0)
-
-    @property
-    def is_real(self) -> bool:
-        """Whether the imaginary part is 0 whatever the run."""
-        return not isinstance(self.imag, Node) and self.imag == 0
-
-
-def has_complex(value: Any) -> bool:
-    """Tell whether an argument, or a tensor of torch's, is complex or a list with something that is."""
-    if isinstance(value, list | tuple):
-        return any(map(has_complex, cast("Sequence[Any]", value)))
-    return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, Complex | complex)
-
-
-def nodes_of(value: Any) -> list[Node]:
-    """Return the graph's tensors that a lowered value is: one, two, or none."""
-    parts = (value.real, value.imag) if isinstance(value, Complex) else (value,)
-    return [each for each in parts if isinstance(each, Node)]
-
-
-def _whole(low: Lowering, real: Operand, imag: Operand) -> Complex:
-    """Return the current node's result, each part a tensor of its shape."""
-    return Complex(_of_shape(low, real), _of_shape(low, imag))
-
-
-def _of_shape(low: Lowering, part: Operand) -> Node:
-    return low.expand(part, low.shape) if isinstance(part, Node) else low.filled(float(part), low.shape)
 
 
 def of_pairs(low: Lowering, x: Node) -> Complex:
@@ -91,7 +46,7 @@ def of_pairs(low: Lowering, x: Node) -> Complex:
 
 def of_parts(low: Lowering, real: Node, imag: Node) -> Complex:
     """Lower ``torch.complex``."""
-    return _whole(low, real, imag)
+    return whole(low, real, imag)
 
 
 def of_polar(low: Lowering, size: Node, angle: Node) -> Complex:
@@ -100,11 +55,20 @@ def of_polar(low: Lowering, size: Node, angle: Node) -> Complex:
     return Complex(*(low.pointwise(A * Unary(each, B), size, angle) for each in functions))
 
 
-def of_complex(low: Lowering, name: str, arguments: Sequence[Any], lowering: _Lowered | None) -> Any:
-    """Lower an operator of complex operands, which is ``lowering`` where they are real."""
+def of_complex(
+    low: Lowering, name: str, arguments: Sequence[Any], lowering: _Lowered | None, *, to_complex: bool
+) -> Any:
+    """Lower an operator of complex operands or results, which is ``lowering`` where they are real.
+
+    ``to_complex`` says that the result is complex.
+    """
     known = lowering if name in _OF_COMPLEX_ALONE else _OPERATORS.get(name)
     if known is not None:
         return known(low, *arguments)
+    if not to_complex:
+        low.refuse("complex numbers in an operator of real ones", "say which are meant: z.real, z.imag or z.abs()")
+    if lowering is not None and name in _BY_PART and not has_complex(arguments):  # such as x.sum(dtype=torch.cfloat)
+        return whole(low, lowering(low, *arguments), 0.0)
     if lowering is None or name not in _BY_PART:
         low.refuse(
             "complex numbers in an operator that takes none",
@@ -141,6 +105,11 @@ def _beside(low: Lowering, tensor: Any) -> Any:
     return Complex(cast_, low.filled(0.0, tensor.type.shape))
 
 
+def adjoint(low: Lowering, x: Complex) -> Complex:
+    """Lower the conjugate of each matrix, transposed."""
+    return Complex(*map(low.transpose, nodes_of(conjugate(low, x))))
+
+
 # Arithmetic.
 
 
@@ -149,7 +118,7 @@ def add(low: Lowering, left: Any, right: Any, alpha: Any = 1) -> Complex:
     a, b = Complex.of(left), Complex.of(right)
     if alpha != 1:
         b = _product(low, b, Complex.of(alpha))
-    return _whole(low, _sum(low, A + B, a.real, b.real), _sum(low, A + B, a.imag, b.imag))
+    return whole(low, _sum(low, A + B, a.real, b.real), _sum(low, A + B, a.imag, b.imag))
 
 
 def sub(low: Lowering, left: Any, right: Any, alpha: Any = 1) -> Complex:
@@ -157,7 +126,7 @@ def sub(low: Lowering, left: Any, right: Any, alpha: Any = 1) -> Complex:
     a, b = Complex.of(left), Complex.of(right)
     if alpha != 1:
         b = _product(low, b, Complex.of(alpha))
-    return _whole(low, _sum(low, A - B, a.real, b.real), _sum(low, A - B, a.imag, b.imag))
+    return whole(low, _sum(low, A - B, a.real, b.real), _sum(low, A - B, a.imag, b.imag))
 
 
 def rsub(low: Lowering, left: Any, right: Any, alpha: Any = 1) -> Complex:
@@ -176,10 +145,10 @@ def _sum(low: Lowering, expr: Expr, left: Operand, right: Operand) -> Operand:
 
 def mul(low: Lowering, left: Any, right: Any) -> Complex:
     """Lower ``(a + ib)(c + id) = (ac - bd) + i(ad + bc)``."""
-    return _product(low, Complex.of(left), Complex.of(right), whole=True)
+    return _product(low, Complex.of(left), Complex.of(right), as_result=True)
 
 
-def _product(low: Lowering, x: Complex, y: Complex, *, whole: bool = False) -> Complex:
+def _product(low: Lowering, x: Complex, y: Complex, *, as_result: bool = False) -> Complex:
     if x.is_real:
         x, y = y, x
     if y.is_real:
@@ -191,7 +160,7 @@ def _product(low: Lowering, x: Complex, y: Complex, *, whole: bool = False) -> C
         if not any(isinstance(each, Node) for each in four):
             low.refuse("a product of numbers alone", "compute it once, outside of forward")
         parts = low.pointwise(A * C - B * D, *four), low.pointwise(A * D + B * C, *four)
-    return _whole(low, *parts) if whole else Complex(*parts)
+    return whole(low, *parts) if as_result else Complex(*parts)
 
 
 def _times(low: Lowering, left: Operand, right: Operand, *, negated: bool = False) -> Operand:
@@ -201,16 +170,19 @@ def _times(low: Lowering, left: Operand, right: Operand, *, negated: bool = Fals
 
 
 def div(low: Lowering, left: Any, right: Any) -> Complex:
-    """Lower a quotient; the divisor is scaled by its larger part, so that no square leaves the range of the type."""
+    """Lower a quotient, by the larger part of the divisor as torch does (Smith 1962): no square leaves the range."""
     x, y = Complex.of(left), Complex.of(right)
     if y.is_real:
-        return _whole(low, *(low.pointwise(A / B, part, y.real) for part in (x.real, x.imag)))
+        return whole(low, *(low.pointwise(A / B, part, y.real) for part in (x.real, x.imag)))
     four = (x.real, x.imag, y.real, y.imag)
-    size = maximum(_size(C), _size(D))
-    c, d = C / size, D / size
-    below = C * c + D * d
-    real = low.pointwise((A * c + B * d) / below, *four)
-    return _whole(low, real, low.pointwise((B * c - A * d) / below, *four))
+    is_first = Binary(BinaryFunction.GE, _size(C), _size(D))
+    ratio = choice(is_first, D, C) / choice(is_first, C, D)
+    scale = 1.0 / choice(is_first, C + D * ratio, D + C * ratio)
+    is_zero = Binary(BinaryFunction.EQ, maximum(_size(C), _size(D)), Constant(0.0))
+    real = choice(is_first, A + B * ratio, A * ratio + B) * scale
+    imag = choice(is_first, B - A * ratio, B * ratio - A) * scale
+    parts = choice(is_zero, A / _size(C), real), choice(is_zero, B / _size(D), imag)
+    return whole(low, *(low.pointwise(part, *four) for part in parts))
 
 
 def reciprocal(low: Lowering, x: Complex) -> Complex:
@@ -223,23 +195,28 @@ def absolute(low: Lowering, x: Complex) -> Node:
     large, small = maximum(_size(A), _size(B)), minimum(_size(A), _size(B))
     ratio = choice(Binary(BinaryFunction.GT, large, Constant(0.0)), small / large, 0.0)
     size = large * Unary(UnaryFunction.SQRT, ratio * ratio + 1.0)
-    infinite = Binary(BinaryFunction.EQ, large, Constant(float("inf")))
-    return low.pointwise(choice(infinite, large, size), x.real, x.imag)
+    infinite = Constant(float("inf"))
+    is_infinite = Binary(BinaryFunction.MAX, *(Binary(BinaryFunction.EQ, _size(part), infinite) for part in (A, B)))
+    return low.pointwise(choice(is_infinite, infinite, size), x.real, x.imag)
 
 
 def _size(x: Expr) -> Expr:
     return Unary(UnaryFunction.ABS, x)
 
 
-def conjugate(low: Lowering, x: Complex) -> Complex:
-    """Lower ``real - i imag``."""
+def conjugate(low: Lowering, x: Complex | Node) -> Complex | Node:
+    """Lower ``real - i imag``; what is real stays as it is."""
+    if isinstance(x, Node):
+        return x
     return Complex(x.real, -x.imag if not isinstance(x.imag, Node) else low.pointwise(-A, x.imag))
 
 
 def exponential(low: Lowering, x: Complex) -> Complex:
     """Lower ``exp(real) (cos(imag) + i sin(imag))``."""
-    functions = (UnaryFunction.COS, UnaryFunction.SIN)
-    return _whole(low, *(low.pointwise(exp(A) * Unary(each, B), x.real, x.imag) for each in functions))
+    turned = exp(A) * Unary(UnaryFunction.SIN, B)
+    imag = choice(Binary(BinaryFunction.EQ, B, Constant(0.0)), B, turned)  # also of an infinite real part
+    parts = exp(A) * Unary(UnaryFunction.COS, B), imag
+    return whole(low, *(low.pointwise(part, x.real, x.imag) for part in parts))
 
 
 def power(low: Lowering, x: Complex, exponent: Any) -> Complex:
@@ -253,6 +230,11 @@ def power(low: Lowering, x: Complex, exponent: Any) -> Complex:
 def square(low: Lowering, x: Complex) -> Complex:
     """Lower ``x * x``."""
     return mul(low, x, x)
+
+
+def vector_norm(low: Lowering, x: Complex, *others: Any) -> Node:
+    """Lower the norm of a vector: that of its absolute values."""
+    return statistics.vector_norm(low, absolute(low, x), *others)
 
 
 # Products of matrices.
@@ -300,24 +282,27 @@ def pad(low: Lowering, x: Complex, amounts: Sequence[int], mode: Any = "constant
 
 def real_part(low: Lowering, x: Any) -> Node:
     """Lower the real part; of what is real, all."""
-    return _of_shape(low, Complex.of(x).real)
+    return of_shape(low, Complex.of(x).real)
 
 
 def imaginary_part(low: Lowering, x: Complex) -> Node:
     """Lower the imaginary part."""
-    return _of_shape(low, x.imag)
+    return of_shape(low, x.imag)
 
 
 def convert(low: Lowering, x: Any, dtype: Any = None, *others: Any) -> Any:
-    """Lower a conversion to a complex type; to a real one the imaginary part is dropped, as torch does."""
+    """Lower a conversion to a complex type; to a real one the imaginary part is dropped, but to bool, as torch does."""
     del others
     given = Complex.of(x)
+    if dtype is torch.bool:
+        return choices.unequal(low, given, 0.0)
     real = pointwise.convert(low, cast("Node", given.real))
     if dtype is not None and not dtype.is_complex:
         return real
-    return _whole(low, real, pointwise.convert(low, given.imag) if isinstance(given.imag, Node) else given.imag)
+    return whole(low, real, pointwise.convert(low, given.imag) if isinstance(given.imag, Node) else given.imag)
 
 
+_KINDS: Final = ("Tensor", "Scalar")
 _OPERATORS: Final[dict[str, _Lowered]] = {
     "aten.abs.default": absolute,
     "aten.exp.default": exponential,
@@ -327,13 +312,23 @@ _OPERATORS: Final[dict[str, _Lowered]] = {
     "aten.to.dtype": convert,
     "aten._to_copy.default": convert,
     "aten.linear.default": linear,
+    **dict.fromkeys(("aten.mH.default", "aten.adjoint.default"), adjoint),
+    "aten.linalg_vector_norm.default": vector_norm,
+    "aten.isnan.default": choices.isnan,
+    "aten.zeros_like.default": choices.zeros,
+    "aten.ones_like.default": choices.ones,
+    **{f"aten.where.{kind}": choices.where for kind in ("self", "ScalarOther", "ScalarSelf")},
+    **{f"aten.eq.{kind}": choices.equal for kind in _KINDS},
+    **{f"aten.ne.{kind}": choices.unequal for kind in _KINDS},
+    **dict.fromkeys(("aten.masked_fill.Scalar", "aten.masked_fill.Tensor"), choices.masked_fill),
+    **dict.fromkeys(("aten.full_like.default", "aten.fill.Scalar", "aten.fill.Tensor"), choices.filled),
     "aten.pad.default": pad,
     "aten.constant_pad_nd.default": pad,
     **{f"aten.{name}.default": matmul for name in ("matmul", "mm", "bmm", "mv", "dot")},
     **{
         f"aten.{name}.{kind}": lowering
         for name, lowering in {"add": add, "sub": sub, "rsub": rsub, "mul": mul, "div": div}.items()
-        for kind in ("Tensor", "Scalar")
+        for kind in _KINDS
     },
 }
 

@@ -35,6 +35,12 @@ def pad_as(low: Lowering, x: Node, amounts: Sequence[int], mode: str = "constant
     for place in range(len(amounts) // 2):
         before, behind = amounts[2 * place : 2 * place + 2]
         axis = x.type.rank - 1 - place
+        if mode == "circular" and min(before, behind) < 0:  # what is cut off is not what comes round
+            kept = static(x.type.shape[axis]) + min(before, 0) + min(behind, 0)
+            x = low.slice(x, axis, max(-before, 0), kept)
+            before, behind = max(before, 0), max(behind, 0)
+            if max(before, behind) > kept:
+                low.refuse(f"{max(before, behind)} elements round from {kept}", "pad by what is left at most")
         extent = static(x.type.shape[axis])
         rows = torch.arange(-before, extent + behind)
         if mode == "reflect":

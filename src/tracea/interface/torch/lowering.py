@@ -153,7 +153,8 @@ class Lowering:
         if not self.integers.are_exact(value, tensors, dtype):
             self.refuse(
                 f"arithmetic on {dtype.value} other than sums, products and choices that stay below 2^53 (i32: 2^31)",
-                "compute it before the call and give forward the result, or compute in i64 (x.long()) or in floats",
+                "compute it before the call and give forward the result, or compute in i64 (x.long()) or in floats; "
+                "clamp floats before they become integers",
             )
 
     def _term(self, given: Operand, tensors: list[Node]) -> Expr:

@@ -26,13 +26,14 @@ _WRITES: Final = frozenset(
 class Made:
     """What operators of no value returned: whoever keeps it, a cache outside the module, has a tensor like any other.
 
-    ``nodes`` has those whose elements a program reads, by their place in memory.
+    ``nodes`` has those whose elements a program reads, by their place in memory. What was made in an ``earlier`` run,
+    and may be kept outside, is as if it were made in this one.
     """
 
-    def __init__(self) -> None:
-        self._tensors: dict[int, torch.Tensor] = {}  # by storage, which lives with them
+    def __init__(self, earlier: Made | None = None) -> None:
+        # By storage, which lives with them.
+        self._tensors: dict[int, torch.Tensor] = {} if earlier is None else dict(earlier._tensors)
         self.nodes: dict[Any, FxNode] = {}
-        self.is_written = False  # whether one of them was written to in place
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor with memory is one of them, or a view of one."""
@@ -55,7 +56,6 @@ class Made:
     def run(self, called: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what an operator makes of numbers and such tensors."""
         if returning(called) is not None:  # who read elements before has a copy
-            self.is_written = True
             storage = _storage_of(args[0])
             self.nodes = {place: node for place, node in self.nodes.items() if place[-1] != storage}
         with torch.inference_mode(False), torch.no_grad(), _without_views():

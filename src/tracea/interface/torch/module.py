@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.utils import _pytree as pytree
 
-from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
+from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType, static
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, InvalidStride, UnsupportedNode
 from tracea.interface.torch.agreement import EXAMPLES
 from tracea.interface.torch.lower_indexed import check_rows
@@ -107,7 +107,7 @@ class OptimizedModule(torch.nn.Module):
             compiled = self._compiled if self._compiled.takes(args) else self._other_of(args)
             if compiled is not None:
                 tensors = list(args)
-                return compiled.call(tensors, tensors)
+                return compiled.call(tensors, compiled.input_spec.with_pairs(tensors))
         if kwargs and self._signature is not None and (places := in_places(self._signature, args, kwargs)):
             return self.forward(*places)
         return self._run_other(args, kwargs)
@@ -274,14 +274,18 @@ def _plain_types(spec: InputSpec) -> tuple[_Plain, ...] | None:
     placeholders = tuple([0] * len(spec.types))
     is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
     asks = any(each is not None for each in (spec.gradients, spec.strides, spec.places))
-    asks = asks or any(leaf.is_pairs for leaf in spec.leaves)
     if not is_flat or asks or not all(isinstance(type_.layout, StridedLayout | None) for type_ in spec.types):
         return None
-    return tuple((type_.shape, torch_dtype_of(type_.dtype), _strides_of(type_)) for type_ in spec.types)
+    return tuple(_plain_type(type_, is_pairs=index in spec.pairs) for index, type_ in enumerate(spec.types))
 
 
-def _strides_of(type_: TensorType) -> tuple[Any, ...] | None:
-    return type_.layout.strides if isinstance(type_.layout, StridedLayout) else None
+def _plain_type(type_: TensorType, *, is_pairs: bool) -> _Plain:
+    dtype, layout = torch_dtype_of(type_.dtype), type_.layout
+    strides = layout.strides if isinstance(layout, StridedLayout) else None
+    if not is_pairs:
+        return type_.shape, dtype, strides
+    of_pairs = None if strides is None else tuple(static(step) // 2 for step in strides[:-1])
+    return type_.shape[:-1], dtype.to_complex(), of_pairs
 
 
 def _fits(tensor: Any, wanted: _Plain) -> bool:

@@ -73,7 +73,7 @@ class _Value(torch.Tensor):
 class Recording(TorchDispatchMode):
     """Has a node for every operator that is called within it; lines of the user's are looked for up to ``asked_by``."""
 
-    def __init__(self, asked_by: CodeType) -> None:
+    def __init__(self, asked_by: CodeType, made: Made) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._asked_by = asked_by
         self.graph: Any = torch.fx.Graph()
@@ -83,7 +83,7 @@ class Recording(TorchDispatchMode):
         self._modes = Modes.now()
         # With the tensor: while it lives its id is its own. And with its place: another may have been put in its stead.
         self._sources: dict[int, tuple[FxNode, torch.Tensor, Any]] = {}
-        self._made = Made()
+        self._made = made
         self._exact: set[FxNode] = set()  # whose strides are torch's own beyond doubt
         self._constant: dict[FxNode, Any] = {}  # what follows from the sources; None until it is computed
         self._values: list[weakref.ref[_Value]] = []
@@ -223,11 +223,6 @@ class Recording(TorchDispatchMode):
         """
         self._failure = reason
         raise Untraceable(reason)
-
-    @property
-    def writes_numbers(self) -> bool:
-        """Whether the module wrote in place to a tensor that it made of numbers."""
-        return self._made.is_written
 
     # Operators.
 

@@ -54,6 +54,7 @@ def _of_float(x: Type, *_: Any) -> Type:
 def _arithmetic(left: Any, right: Any, alpha: float = 1) -> Type:
     operands = [each for each in (left, right) if isinstance(each, torch.Tensor)]
     dtype = torch.result_type(left, right)
+    need(dtype is not torch.complex32)  # which torch warns of
     need(dtype.is_floating_point or dtype.is_complex or (dtype is torch.int64 and isinstance(alpha, int)))
     return preserved(dtype, *operands)
 

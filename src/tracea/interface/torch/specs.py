@@ -53,7 +53,7 @@ class InputSpec:
     other inputs that not every value of their type may be in, ``small`` what those may be at most whose integers are
     computed with. ``strides`` has those of the example's tensors where the module asks for them, and ``gradients``
     which of them asked for a gradient where it asks for that: to others it may give another result. ``places`` has
-    where in its storage each lies, where the module asks.
+    where in its storage each lies, where the module asks; ``pairs`` are the positions of complex ones.
     """
 
     tree: pytree.TreeSpec
@@ -66,6 +66,7 @@ class InputSpec:
     gradients: tuple[bool, ...] | None = None
     places: tuple[Place, ...] | None = None
     limited: tuple[int, ...] = field(init=False)
+    pairs: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Note which inputs' values each call looks at."""
@@ -73,6 +74,14 @@ class InputSpec:
         checked = {*self.small, *self.rows}
         limited = tuple(index for index, (type_, name) in given if name in checked or type_.dtype is DType.I64)
         object.__setattr__(self, "limited", limited)
+        pairs = tuple(leaf.index for leaf in self.leaves if leaf.index is not None and leaf.is_pairs)
+        object.__setattr__(self, "pairs", pairs)
+
+    def with_pairs(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the program's tensors for a call's: of complex ones the pairs of their parts."""
+        if not self.pairs:
+            return tensors
+        return [as_pairs(tensor) if index in self.pairs else tensor for index, tensor in enumerate(tensors)]
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[torch.Tensor]:
         """Return the tensors of a call in the program's order.

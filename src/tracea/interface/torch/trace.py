@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from tracea.interface.torch.export import exporting, is_node
 from tracea.interface.torch.facts import OF_STRIDES
 from tracea.interface.torch.location import asks_for_kinds, forwards_named
+from tracea.interface.torch.made import Made
 from tracea.interface.torch.recording import Recording, Untraceable, literal
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart, tell
@@ -44,8 +45,7 @@ class Traced:
     """A program in the form of torch's ExportedProgram, as far as capture reads it; no axis of it is dynamic.
 
     ``strides`` has those of the inputs where forward asked for them: the program is one of these alone. ``gradients``
-    has what it was told where it asked which of the inputs require one. ``writes_numbers`` says that forward wrote to a
-    tensor that it made of numbers, which a cache outside may have kept.
+    has what it was told where it asked which of the inputs require one.
     """
 
     graph: Any
@@ -56,7 +56,6 @@ class Traced:
     range_constraints: Mapping[Any, Any]
     strides: tuple[tuple[int, ...], ...] | None
     gradients: tuple[bool, ...] | None
-    writes_numbers: bool
 
     def is_same(self, other: Traced) -> bool:
         """Tell whether another trace of the module and inputs found the same operators, tensors and numbers."""
@@ -81,8 +80,8 @@ def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
             warnings.catch_warnings(record=True) as heard,
             kept_apart("stdout", "stderr") as written,
         ):
-            program = _trace(module, inputs)
-            _check_repeats(program, module, inputs)
+            program, made = _trace(module, inputs, Made())
+            _check_repeats(program, module, inputs, made)
     except Exception:  # also of the module's own code: torch.export meets it again and tells it
         return None
     for name, text in written.items():
@@ -92,26 +91,23 @@ def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
     return program
 
 
-def _check_repeats(program: Traced, module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+def _check_repeats(program: Traced, module: torch.nn.Module, inputs: tuple[Any, ...], made: Made) -> None:
     """Check that another run gives the same program: what Python counts outside the module is seen in none alone.
+
+    ``made`` are the tensors of the first run, of which a cache outside may have some.
 
     Raises:
         Untraceable: it gives another one.
     """
-    try:
-        with warnings.catch_warnings(), kept_apart("stdout", "stderr"):
-            warnings.simplefilter("ignore")
-            again = _trace(module, inputs)
-    except Exception as error:  # such as a view of what the first run left in a cache outside: nothing is counted
-        if program.writes_numbers:
-            raise Untraceable("a write to what an earlier call may have left") from error
-        return
+    with warnings.catch_warnings(), kept_apart("stdout", "stderr"):
+        warnings.simplefilter("ignore")
+        again, _ = _trace(module, inputs, Made(made))
     if not program.is_same(again):
         raise Untraceable("another program at the second run")
 
 
-def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
-    recording = Recording(asked_by=_run.__code__)
+def _trace(module: torch.nn.Module, inputs: tuple[Any, ...], made: Made) -> tuple[Traced, Made]:
+    recording = Recording(_run.__code__, made)
     peculiar = State.of(module).copied_in_their_way
     if peculiar:
         raise Untraceable(f"{peculiar[0]} is copied in a way of its own")
@@ -135,7 +131,7 @@ def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
         OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(item.name) if is_node(item) else literal(item), None)
         for item in outputs
     ]
-    return Traced(
+    program = Traced(
         graph=recording.graph,
         graph_signature=ExportGraphSignature(recording.specs, results),
         call_spec=CallSpec(in_spec=pytree.tree_structure((inputs, {})), out_spec=out_spec),
@@ -144,8 +140,8 @@ def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
         range_constraints={},
         strides=tuple(recording.strides) if recording.asked & OF_STRIDES else None,
         gradients=tuple(recording.gradients) if "requires_grad" in recording.asked else None,
-        writes_numbers=recording.writes_numbers,
     )
+    return program, made
 
 
 def _run_alone(

@@ -18,6 +18,7 @@ from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidGraph, InvalidInput, UnsupportedNode
 from tracea.interface.torch.aten import LOWERINGS, VIEWS, WITHOUT_VALUE
+from tracea.interface.torch.complex_value import PARTS, Complex, has_complex, nodes_of
 from tracea.interface.torch.constants import Constants, is_number, is_same_memory
 from tracea.interface.torch.export import (
     ExportedProgram,
@@ -30,7 +31,7 @@ from tracea.interface.torch.export import (
 )
 from tracea.interface.torch.instead import NO_OP, told
 from tracea.interface.torch.location import line_of_node
-from tracea.interface.torch.lower_complex import PARTS, Complex, has_complex, nodes_of, of_complex, of_pairs, pairs_of
+from tracea.interface.torch.lower_complex import of_complex, of_pairs, pairs_of
 from tracea.interface.torch.lower_indexed import IndexedRange, index_checks
 from tracea.interface.torch.lowering import Lowering, Refusal
 from tracea.interface.torch.problems import Problem, unsupported
@@ -231,8 +232,12 @@ class Walk:
         self.low.begin(node.name, shape, dtype, items_read(node))
         self.low.is_part = self.written.get(node.name, name) != name
         given = [self._argument(item) for item in arguments_in_order(node.target, node.args, node.kwargs)]
-        is_complex = any(has_complex(value) for value in (*results, *given))
-        value = of_complex(self.low, name, given, lowering) if is_complex else lowering(self.low, *given)
+        to_complex = has_complex(results)
+        value = (
+            of_complex(self.low, name, given, lowering, to_complex=to_complex)
+            if to_complex or has_complex(given)
+            else lowering(self.low, *given)
+        )
         self._check(value, results)
         return value
 

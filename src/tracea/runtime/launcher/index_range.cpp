@@ -36,7 +36,8 @@ bool line_holds(const IndexRange& range, const T* numbers, int64_t count, int64_
         if (!range.ignores) return false;
         for (int64_t i = begin; i < end; ++i) {
             const int64_t number = numbers[i * stride];
-            const bool is_outside = number < range.least || number - range.least >= range.count;
+            const uint64_t from_least = static_cast<uint64_t>(number) - static_cast<uint64_t>(range.least);
+            const bool is_outside = number < range.least || from_least >= static_cast<uint64_t>(range.count);
             if (is_outside && number != range.ignored) return false;
         }
     }
