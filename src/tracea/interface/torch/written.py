@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -11,6 +13,8 @@ from tracea.errors import InvalidInput
 from tracea.runtime.buffers import check_output, view
 
 __all__ = ["InputWrite", "check_written", "write_inputs"]
+
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +33,17 @@ class InputWrite:
 
 def write_inputs(writes: Sequence[InputWrite], given: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
     """Write a program's results to the tensors of a call: where, was said before any of them is written to."""
-    with torch.no_grad():
+    with torch.no_grad() if torch.is_grad_enabled() else contextlib.nullcontext():
         places = [_places(write, given, writes) for write in writes]
         for write, part in zip(writes, places, strict=True):
             target, value = given[write.input], results[write.output]
             if isinstance(part, torch.Tensor):
                 assert write.axis is not None
                 target.index_copy_(write.axis, part, value.index_select(write.axis, part))
-            else:
+            elif part:
                 target[part].copy_(value[part])
+            else:
+                target.copy_(value)
 
 
 def _places(
@@ -69,9 +75,31 @@ def check_written(given: Sequence[torch.Tensor], names: Sequence[str], writes: S
                 expected="one that may be written to here",
                 remedy="call under torch.inference_mode(), or give a clone",
             )
+        if _is_apart(target, [tensor for number, tensor in enumerate(given) if number != write.input]):
+            continue
         others = {
             name: view(tensor.detach(), name)
             for number, (name, tensor) in enumerate(zip(names, given, strict=True))
             if number != write.input
         }
         check_output(view(target.detach(), write.name), others, write.name)
+
+
+def _is_apart(target: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    """Tell on sight that a row-major tensor shares no byte with others; what cannot be told so is looked at closely."""
+    if not all(type(each) in _PLAIN for each in (target, *others)) or not target.is_contiguous():
+        return False
+    try:
+        low = target.data_ptr()
+        high = low + target.nbytes
+        for other in others:
+            if other.is_contiguous():
+                start, size = other.data_ptr(), other.nbytes
+            else:
+                memory = other.untyped_storage()
+                start, size = memory.data_ptr(), memory.nbytes()
+            if start < high and low < start + size:
+                return False
+    except RuntimeError:  # of functional tensors, which have no memory
+        return False
+    return True
