@@ -17,8 +17,6 @@ from tracea.errors import InvalidDType, InvalidInput, UnsupportedNode
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.module import OptimizedModule
 
-pytestmark = pytest.mark.whole
-
 
 class Calls(nn.Module):
     """Calls a function with the module, which has a table of turns, a complex weight and one for rows."""
@@ -121,6 +119,7 @@ MODULES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ..
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_of_complex_numbers_is_captured(name: str) -> None:
     called, inputs = MODULES[name]
@@ -181,6 +180,7 @@ def test_a_call_gives_complex_numbers_where_the_example_did() -> None:
         OptimizedModule(fast._compiled)(z.detach().real)  # which makes no other program
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "called",
     [

@@ -11,8 +11,6 @@ from torch.nn import functional
 from tracea.errors import UnsupportedNode
 from tracea.interface.torch.capture import capture
 
-pytestmark = pytest.mark.whole
-
 AMOUNTS = [(1, 0), (2, 3), (0, 0), (-1, 2), (2, -1), (-1, -1), (1, 2, 3, 0), (-1, 2, 3, -2), (0, 1, -1, 0)]
 
 
