@@ -16,6 +16,7 @@ def block() -> nn.Module:
     return nn.Sequential(Bottleneck(64, 32, 1), nn.Conv2d(128, 32, 3, 2, 1), nn.ReLU()).eval()
 
 
+@pytest.mark.costly
 @torch.inference_mode()
 def test_module_takes_fewer_products_and_errs_by_rounding() -> None:
     module, x = block(), torch.randn(2, 64, 20, 17)
@@ -40,6 +41,7 @@ def block_in_double(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return wide(x.double())
 
 
+@pytest.mark.costly
 @torch.inference_mode()
 def test_search_verifies_its_candidates_by_the_contract() -> None:
     module, x = nn.Conv2d(64, 32, 3, padding=1).eval(), torch.randn(1, 64, 14, 14)
