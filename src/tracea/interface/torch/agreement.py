@@ -95,7 +95,7 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
             location=line_of_forward(module),
             remedy="take out of forward what a call hands on to the next (counters, caches, lists of results), random "
             "numbers of Python and NumPy, branches on errors that it catches, and type(x) is torch.Tensor, which "
-            "isinstance answers",
+            "isinstance answers; where it only fills a buffer or a cache once, call the module once before",
         )
 
 
