@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,17 +75,14 @@ def check_written(given: Sequence[torch.Tensor], names: Sequence[str], writes: S
                 expected="one that may be written to here",
                 remedy="call under torch.inference_mode(), or give a clone",
             )
-        if _is_apart(target, [tensor for number, tensor in enumerate(given) if number != write.input]):
-            continue
-        others = {
-            name: view(tensor.detach(), name)
-            for number, (name, tensor) in enumerate(zip(names, given, strict=True))
-            if number != write.input
-        }
-        check_output(view(target.detach(), write.name), others, write.name)
+        named = enumerate(zip(names, given, strict=True))
+        others = {name: tensor for number, (name, tensor) in named if number != write.input}
+        if not _is_apart(target, others.values()):
+            views = {name: view(tensor.detach(), name) for name, tensor in others.items()}
+            check_output(view(target.detach(), write.name), views, write.name)
 
 
-def _is_apart(target: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+def _is_apart(target: torch.Tensor, others: Collection[torch.Tensor]) -> bool:
     """Tell on sight that a row-major tensor shares no byte with others; what cannot be told so is looked at closely."""
     if not all(type(each) in _PLAIN for each in (target, *others)) or not target.is_contiguous():
         return False
