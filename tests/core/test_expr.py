@@ -40,7 +40,7 @@ GRID = [np.repeat(CORNERS, len(CORNERS)), np.tile(CORNERS, len(CORNERS))]
 @given(expressions())
 def test_simplify_keeps_the_value_of_extreme_inputs_too(expr: Expr) -> None:
     simple = expr.simplify()
-    assert simple.size <= expr.size + 2  # a power of 3 becomes two products
+    assert len(set(simple.walk())) <= len(set(expr.walk()))  # x ** 3 as (x * x) * x: three that differ, like before
     has_power = any(isinstance(n, Binary) and n.function is BinaryFunction.POW for n in expr.walk())
     before, after = np.broadcast_arrays(expr.evaluate(GRID), simple.evaluate(GRID))
     if has_power:  # within one ulp, which later functions may magnify: compare the powers alone in their own test

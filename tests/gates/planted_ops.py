@@ -47,6 +47,7 @@ from tracea.core.op import (
     MomentsOp,
     NormGradientOp,
     Op,
+    PairsOp,
     PointwiseOp,
     Pool2dOp,
     PoolKind,
@@ -99,6 +100,12 @@ LARGEST = LargestOp(x=f32(32, 60), k=5)
 POOL = Pool2dOp(kind=PoolKind.MAX, x=f32(2, 8, 9, 8), kernel=(3, 3), stride=(2, 2), padding=(1, 1))
 GRID = AdaptivePool2dOp(kind=PoolKind.MAX, x=f32(2, 8, 9, 8), size=(4, 3))
 COPY = PointwiseOp(expr=Input(0), inputs=(f32(32, 100),), out_dtype=DType.F32)
+PAIRS = PairsOp(
+    first=Input(0) * Input(2) - Input(1) * Input(3),
+    second=Input(0) * Input(3) + Input(1) * Input(2),
+    inputs=(f32(32, 51),) * 4,
+    out_dtype=DType.F32,
+)
 SUM_ROWS = SumRowsOp(x=f32(200, 16), indices=TensorType((200,), DType.I64), rows=60, skipped=7)
 WEIGHTED = WeightedRowsOp(table=f32(2, 100, 16), indices=TensorType((70, 3), DType.I64), weights=f32(70, 3))
 GATHER = GatherRowsOp(table=f32(1000, 16), indices=TensorType((200,), DType.I64))
@@ -128,6 +135,15 @@ def largest(x: Array) -> Array:
     key = np.where(np.isnan(x), -np.inf, -x.astype(np.float64))
     nan_first = np.lexsort((np.broadcast_to(np.arange(x.shape[1]), x.shape), key, ~np.isnan(x)))
     return nan_first[:, : LARGEST.k]
+
+
+def turned(inputs: Sequence[Array]) -> Array:
+    a, b, c, d = inputs
+    return np.stack((a * c - b * d, a * d + b * c), axis=-1).reshape(len(a), -1)
+
+
+def turned_places(inputs: Sequence[Array]) -> Array:
+    return np.arange(2 * inputs[0].shape[1])
 
 
 def by_reference(op: Op) -> Kernel:
@@ -276,6 +292,14 @@ PLANTED: dict[str, Planted] = {
         SUM_ROWS, "correct on normal", lambda i: summed(i[0], np.where(i[1] == -1, 59, i[1]))
     ),
     "sums_of_rows_clamped": plant(SUM_ROWS, "correct on extreme", lambda i: finite_within(summed(*i), 1e6)),
+    # Two results a place.
+    "parts_exchanged": plant(PAIRS, "correct on normal", lambda i: turned(i)[:, turned_places(i) ^ 1]),
+    "conjugated": plant(PAIRS, "correct on normal", lambda i: turned((i[0], i[1], i[2], -i[3]))),
+    "halves_side_by_side": plant(
+        PAIRS, "correct on normal", lambda i: np.hstack((turned(i)[:, ::2], turned(i)[:, 1::2]))
+    ),
+    "last_pair_is_missing": plant(PAIRS, "correct on normal", lambda i: turned(i) * (turned_places(i) < 100)),
+    "parts_clamped": plant(PAIRS, "correct on extreme", lambda i: finite_within(turned(i), 1e6)),
     "last_weight_is_dropped": plant(WEIGHTED, "correct on normal", lambda i: weighted(i[0], i[1][:, :2], i[2][:, :2])),
     "weights_are_one": plant(WEIGHTED, "correct on normal", lambda i: weighted(i[0], i[1], np.ones_like(i[2]))),
     "weights_of_another_sum": plant(WEIGHTED, "correct on normal", lambda i: weighted(i[0], i[1], i[2][::-1])),
@@ -321,6 +345,7 @@ RIGHT: dict[str, tuple[Op, Kernel]] = {
     "pool": (POOL, by_reference(POOL)),
     "grid": (GRID, by_reference(GRID)),
     "copy": (COPY, lambda i: i[0]),
+    "pairs": (PAIRS, turned),
     "sums of rows": (SUM_ROWS, lambda i: summed(*i)),
     "weighted rows": (WEIGHTED, lambda i: weighted(*i)),
     "rows of a table": (GATHER, lambda i: gathered(i[0], i[1], 1000)),

@@ -71,6 +71,17 @@ void arithmetic() {
     each<T>([](V a, V b) { return minimum(a, b); });
     each<T>([](V a, V b) { return max_second(a, b); });
     each<T>([](V a, V b) { return min_second(a, b); });
+    {
+        const std::vector<T> a = inputs<T>(1), b = inputs<T>(2);
+        std::vector<T> out(2 * count);
+        for (int64_t i = 0; i < count; i += V::lanes) {
+            V low, high;
+            interleave(load<V>(&a[i]), load<V>(&b[i]), low, high);
+            store(&out[2 * i], low);
+            store(&out[2 * i + V::lanes], high);
+        }
+        emit(out);
+    }
     each<T>([](V a, V) { return round_even(a); });
     each<T>([](V a, V) { return floor(a); });
     const V one = broadcast<V>(T(1));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.kernels.conformance import Case
+from tests.kernels.pairs_cases import pairs_cases, pairs_golden
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Expr, Input, Unary, UnaryFunction, select
@@ -201,6 +202,7 @@ def indexed_cases() -> tuple[Case, ...]:
         Case.of("rows_of_a_table_bf16", "rows.gather", narrow),
         *row_sum_cases(),
         *weighted_row_cases(),
+        *pairs_cases(),
         Case.of("largest", "rows.largest", LargestOp(x=tensor(9, 100), k=5), block=4),
         Case.of("largest_across", "rows.largest", LargestOp(x=tensor(50, 12), k=3), block=32, across=1),
         Case.of("largest_across_many", "rows.largest", LargestOp(x=tensor(21, 37), k=11), across=1),
@@ -343,6 +345,7 @@ def slab_golden() -> tuple[Case, ...]:
             WeightedRowsOp(table=tensor(1, 56, 3584), indices=tensor(112, 2, dtype=DType.I64), weights=tensor(112, 2)),
         ),
         Case.of("pointwise.transpose", "pointwise.transpose", copy(tensor(768, 512, strides=(1, 768)))),
+        *pairs_golden(),
         Case.of("rows.largest", "rows.largest", LargestOp(x=tensor(512, 768), k=8)),
         Case.of("rows.largest_across", "rows.largest", LargestOp(x=tensor(512, 12), k=3)),
         Case.of("rows.sorted", "rows.sorted", LargestOp(x=tensor(512, 768), k=768, smallest=True)),

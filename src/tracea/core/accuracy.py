@@ -34,7 +34,7 @@ from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.indexed_meaning import indexed_enclosure
 from tracea.core.interval import Enclosure, around, enclose
-from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_source, sources
+from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, paired, row_source, sources
 from tracea.core.norm_gradient_meaning import norm_gradient_enclosure
 from tracea.core.normwise import beyond_norm, normwise_error
 from tracea.core.op import (
@@ -53,6 +53,7 @@ from tracea.core.op import (
     MomentsOp,
     NormGradientOp,
     Op,
+    PairsOp,
     PointwiseOp,
     Pool2dOp,
     PoolKind,
@@ -128,6 +129,8 @@ def _bounded(op: Op, inputs: Sequence[Any], worst_case: bool) -> tuple[Array, Ar
         expected = np.broadcast_to(epilogue.expr.evaluate([value, *extras]), value.shape)
         if isinstance(op, PointwiseOp):
             low, high = enclose(op.expr, [(x, x) for x in arrays], compute)
+        elif isinstance(op, PairsOp):
+            low, high = _pairs_enclosure(op, arrays, compute)
         elif isinstance(op, ViewOp | JoinOp):
             return expected, np.zeros(value.shape), np.zeros(value.shape)
         else:
@@ -143,6 +146,12 @@ def _bounded(op: Op, inputs: Sequence[Any], worst_case: bool) -> tuple[Array, Ar
         bound = np.where(overflows != 0.0, 0.0, bound)
         bound = np.where(_unclaimed(op, arrays, expected), np.inf, bound)
         return expected, bound, overflows
+
+
+def _pairs_enclosure(op: PairsOp, arrays: list[Array], compute: DType) -> Enclosure:
+    ends = zip(*(enclose(each, [(x, x) for x in arrays], compute) for each in op.expressions), strict=True)
+    low, high = (paired(op, *both) for both in ends)
+    return low, high
 
 
 def _unclaimed(op: Op, arrays: list[Array], expected: Array) -> Array | NDArray[np.bool_] | bool | np.bool_:

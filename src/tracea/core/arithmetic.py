@@ -15,7 +15,7 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, Constant, Expr, Input, Unary
 from tracea.core.function import BinaryFunction, UnaryFunction
-from tracea.core.op import Op, PointwiseOp, ReduceKind, ReduceOp
+from tracea.core.op import Op, PairsOp, PointwiseOp, ReduceKind, ReduceOp
 
 __all__ = ["computed_in", "has_wide_arithmetic", "is_narrowed"]
 
@@ -38,6 +38,8 @@ def has_wide_arithmetic(op: Op) -> bool:
     match op:
         case PointwiseOp(expr=expr):
             return not _is_exact(expr)
+        case PairsOp():
+            return not all(map(_is_exact, op.expressions))
         case ReduceOp(kind=ReduceKind.MAX | ReduceKind.MIN, prologue=prologue, epilogue=epilogue):
             return not (_is_exact(prologue) and _is_exact(epilogue.expr))
         case _:

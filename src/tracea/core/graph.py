@@ -20,6 +20,7 @@ from tracea.core.op import (
     Epilogue,
     GemmOp,
     Op,
+    PairsOp,
     PointwiseOp,
     ReduceOp,
     RowOp,
@@ -323,6 +324,8 @@ def _detail(node: Node) -> str:
     match node.op:
         case PointwiseOp() as op:
             return f"  # {expr_text(op.expr, node.inputs)}"
+        case PairsOp() as op:
+            return f"  # {' | '.join(expr_text(each, node.inputs) for each in op.expressions)}"
         case RowOp() as op:
             epsilon = f", eps {op.eps:g}" if op.eps else ""
             return f"  # {op.kind.value}{epsilon}{_after(op.epilogue, node.inputs[len(op.x) :])}"

@@ -33,6 +33,7 @@ from tracea.core.op import (
     MomentsOp,
     NormGradientOp,
     Op,
+    PairsOp,
     PointwiseOp,
     Pool2dOp,
     PoolKind,
@@ -54,7 +55,7 @@ from tracea.core.statistics_meaning import reduced, statistics_value
 from tracea.core.tensor_type import SymbolicDim, static
 from tracea.errors import InvalidInput, InvalidOp, InvalidShape
 
-__all__ = ["bind_op", "epilogue_of", "factors", "main_value", "row_source", "sources"]
+__all__ = ["bind_op", "epilogue_of", "factors", "main_value", "paired", "row_source", "sources"]
 
 NO_EPILOGUE = Epilogue.identity()
 
@@ -131,6 +132,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911, PLR0
                 return (arrays[0] @ arrays[1]) @ arrays[2]
             case PointwiseOp(expr=expr):
                 return np.broadcast_to(expr.evaluate(arrays), op.infer().static_shape)
+            case PairsOp():
+                return paired(op, *(each.evaluate(arrays) for each in op.expressions))
             case RowOp():
                 return _row(op, row_source(op, arrays))
             case ReduceOp():
@@ -205,6 +208,14 @@ def _view(op: ViewOp, x: Array) -> Array:
             (axis,), (step,) = op.axes, op.steps
             windows = np.lib.stride_tricks.sliding_window_view(x, shape[-1], axis)
             return np.take(windows, step * np.arange(shape[axis]), axis=axis)
+
+
+def paired(op: PairsOp, first: Any, second: Any) -> Array:
+    """Return the two results of each place where the op says that they lie."""
+    half = tuple(static(dim) for dim in op.half_shape)
+    both = [np.broadcast_to(each, half) for each in (first, second)]
+    whole = np.concatenate(both, axis=-1) if op.halves else np.stack(both, axis=-1)
+    return whole.reshape(*half[:-1], 2 * half[-1])
 
 
 def _join(op: JoinOp, parts: Sequence[Array]) -> Array:

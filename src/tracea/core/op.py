@@ -18,6 +18,7 @@ from tracea.core.ops.join import JoinOp
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.moments import MomentsOp
 from tracea.core.ops.norm_gradient import NormGradientOp
+from tracea.core.ops.pairs import PairsOp
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
 from tracea.core.ops.pool2d import Pool2dOp, PoolKind
 from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
@@ -46,6 +47,7 @@ __all__ = [
     "NormGradientOp",
     "Op",
     "PairSpans",
+    "PairsOp",
     "PointwiseOp",
     "Pool2dOp",
     "PoolKind",
@@ -81,6 +83,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
     WeightedRowsOp,
     LargestOp,
     PointwiseOp,
+    PairsOp,
     ViewOp,
     JoinOp,
     Conv2dOp,

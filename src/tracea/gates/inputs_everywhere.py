@@ -30,6 +30,7 @@ from tracea.core.op import (
     MomentsOp,
     NormGradientOp,
     Op,
+    PairsOp,
     PointwiseOp,
     Pool2dOp,
     PoolKind,
@@ -69,7 +70,7 @@ class Kind(Enum):
 
 
 _PRODUCTS: Final = (GemmOp, BlockSparseOp, GroupedGemmOp, LowRankOp)
-_MOVES: Final = (PointwiseOp, ViewOp, JoinOp, GatherRowsOp)
+_MOVES: Final = (PointwiseOp, PairsOp, ViewOp, JoinOp, GatherRowsOp)
 _COMPARES: Final = (ReduceKind.MAX, ReduceKind.MIN, PoolKind.MAX)
 _ADDS: Final = (ReduceKind.SUM,)
 _SOFTMAX: Final = (RowKind.SOFTMAX, RowKind.LOG_SOFTMAX)
@@ -109,7 +110,7 @@ def everywhere(op: Op, values: list[Floats], rng: np.random.Generator, turn: int
             _norm_gradient(values, rng, turn)
         case MomentsOp():
             _moments(op, values, rng, turn)
-        case PointwiseOp() | ViewOp() | JoinOp() | GatherRowsOp():
+        case PointwiseOp() | PairsOp() | ViewOp() | JoinOp() | GatherRowsOp():
             _elements(op, values, rng, turn)
         case (
             RowOp()
@@ -134,7 +135,7 @@ def _sources(op: Op) -> tuple[int, ...]:
             return (0, 1)
         case LowRankOp():
             return (0, 2)
-        case PointwiseOp() | JoinOp():
+        case PointwiseOp() | PairsOp() | JoinOp():
             return tuple(index for index, kind in enumerate(op.operands) if kind.dtype.is_float)[:1]
         case (
             AttentionOp()
@@ -306,8 +307,8 @@ def _moments(op: MomentsOp, values: list[Floats], rng: np.random.Generator, turn
 def _elements(op: Op, values: list[Floats], rng: np.random.Generator, turn: int) -> None:
     """Elements are NaN and infinite in turn: of all operands that are moved, of the first that arithmetic reads."""
     floats = [index for index, kind in enumerate(op.operands) if kind.dtype.is_float]
-    if isinstance(op, PointwiseOp):
-        count = op.infer().elements
+    if isinstance(op, PointwiseOp | PairsOp):
+        count = op.infer().elements // (1 if isinstance(op, PointwiseOp) else 2)
         floats = [next((index for index in floats if op.operands[index].elements == count), floats[0])]
     for index in floats:
         size = values[index].size

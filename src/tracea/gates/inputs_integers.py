@@ -21,6 +21,7 @@ from tracea.core.op import (
     GemmOp,
     JoinOp,
     LargestOp,
+    PairsOp,
     PointwiseOp,
     Pool2dOp,
     PoolKind,
@@ -87,12 +88,15 @@ def _lines_of_ends(values: NDArray[np.float64], axis: int, low: float, high: flo
             along[line] = (low, high)[kind]
 
 
-def _fits(op: Op, size: float) -> bool:
+def _fits(op: Op, size: float) -> bool:  # noqa: PLR0911 - one case an op
     """Whether all that is computed of integers up to a size is exact, in the reference and in a kernel."""
     extras = list(epilogue_of(op).operands)
     match op:
         case PointwiseOp():
             return _expression_fits(op, op.expr, [_corners(kind, size) for kind in op.inputs])
+        case PairsOp():
+            corners = [_corners(kind, size) for kind in op.inputs]
+            return all(_expression_fits(op, each, corners) for each in op.expressions)
         case ViewOp() | JoinOp() | GatherRowsOp():
             return True
         case LargestOp():

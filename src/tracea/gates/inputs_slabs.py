@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from tracea.core.expr import Unary, UnaryFunction
+from tracea.core.expr import Expr, Unary, UnaryFunction
 from tracea.core.op import (
     AdaptivePool2dOp,
     CumulativeSumOp,
     LargestOp,
+    PairsOp,
     PointwiseOp,
     Pool2dOp,
     PoolKind,
@@ -196,8 +197,8 @@ def _with_nan(slab: NDArray[np.float64], places: Sequence[int] | NDArray[np.int6
 
 def every_magnitude(op: Op, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
     """Numbers from the smallest subnormal to the largest, of either sign; a quarter next to where exp has none."""
-    exponential = isinstance(op, PointwiseOp) and any(
-        isinstance(node, Unary) and node.function in _OF_EXP for node in op.expr.walk()
+    exponential = any(
+        isinstance(node, Unary) and node.function in _OF_EXP for expr in _chains(op) for node in expr.walk()
     )
     for index, operand in enumerate(op.operands):
         if operand.dtype.is_float:
@@ -214,13 +215,24 @@ def special_values(op: Op, values: list[NDArray[np.float64]], rng: np.random.Gen
 
     Arithmetic on the ends overflows in the type and not in the reference: less an infinity that is NaN and not one.
     """
-    moved = not isinstance(op, PointwiseOp) or not op.expr.arithmetic
+    moved = not any(expr.arithmetic for expr in _chains(op))
     for index, operand in enumerate(op.operands):
         kind = operand.dtype
         if kind.is_float:
             ends = [0.0, 1.0, np.inf, *((kind.largest, kind.smallest / kind.eps, kind.smallest) if moved else ())]
             chosen = rng.choice([*ends, *(-end for end in ends), np.nan], values[index].shape)
             values[index] = np.where(rng.random(values[index].shape) < 0.5, chosen, values[index])
+
+
+def _chains(op: Op) -> tuple[Expr, ...]:
+    """Return the expressions of an elementwise op."""
+    match op:
+        case PointwiseOp():
+            return (op.expr,)
+        case PairsOp():
+            return op.expressions
+        case _:
+            return ()
 
 
 def _compares(op: SlabOp) -> bool:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Expr, Input
-from tracea.core.op import PointwiseOp
+from tracea.core.op import PairsOp, PointwiseOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
@@ -79,6 +79,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     )
     y = given.result or TensorType(x.shape, x.dtype)
     given.check_result_type(TensorType(x.shape, x.dtype))
+    turned = _TURNED_BACK if is_back else _TURNED
 
     def part(whole: TensorType) -> tuple[TensorType, int]:
         """Return the type of one element of each pair, and how far the other one is."""
@@ -89,13 +90,19 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
         )
 
     (source, apart), (result, between) = part(x), part(y)
-    parts = (Part(0), Part(0, apart), Part(1), Part(2))
+    parts, inputs = (Part(0), Part(0, apart), Part(1), Part(2)), (source, source, *tables)
+    if y.strides[-1] == 1:
+        first, second = turned
+        op = PairsOp(first=first, second=second, inputs=inputs, out_dtype=y.dtype, halves=not interleaved, out=y)
+        return compile_sections(
+            [Section(op=op, operands=parts)], inputs=(x, *tables), output=y, threads=threads, name="rope"
+        )
     sections = [
         Section(
-            op=PointwiseOp(expr=expr, inputs=(source, source, *tables), out_dtype=y.dtype, out=result),
+            op=PointwiseOp(expr=expr, inputs=inputs, out_dtype=y.dtype, out=result),
             operands=parts,
             offset=between * position,
         )
-        for position, expr in enumerate(_TURNED_BACK if is_back else _TURNED)
+        for position, expr in enumerate(turned)
     ]
     return compile_sections(sections, inputs=(x, *tables), output=y, threads=threads, name="rope")

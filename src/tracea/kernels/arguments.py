@@ -19,6 +19,7 @@ from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp, Su
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.moments import MomentsOp
 from tracea.core.ops.norm_gradient import NormGradientOp
+from tracea.core.ops.pairs import PairsOp
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.pool2d import Pool2dOp
 from tracea.core.ops.rows import ReduceOp, RowOp
@@ -40,6 +41,7 @@ from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.gemm.turned import TURNED_IDS, turned_types
 from tracea.kernels.operands import bind
 from tracea.kernels.pointwise.chain import chain_types
+from tracea.kernels.pointwise.pairs import pairs_types
 from tracea.kernels.pointwise.transpose import TRANSPOSE_ID, transpose_types
 from tracea.kernels.pool.grid import grid_types
 from tracea.kernels.pool.window import pool_types
@@ -69,6 +71,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     AdaptivePool2dOp: grid_types,
     RowOp: normalize_types,
     PointwiseOp: chain_types,
+    PairsOp: pairs_types,
     ReduceOp: reduce_types,
     AttentionOp: attention_types,
     AttentionGradientOp: attention_gradient_types,

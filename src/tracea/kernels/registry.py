@@ -38,6 +38,7 @@ from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.gemm.turned import DIRECT_TURNED, DOT_TURNED, STREAM_SPLIT_TURNED, STREAM_TURNED
 from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
 from tracea.kernels.pointwise.chain import CHAIN
+from tracea.kernels.pointwise.pairs import PAIRS
 from tracea.kernels.pointwise.transpose import TRANSPOSE
 from tracea.kernels.pool.grid import GRID
 from tracea.kernels.pool.window import WINDOW
@@ -113,6 +114,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     SORTED,
     CHAIN,
     TRANSPOSE,
+    PAIRS,
     WINDOW,
     GRID,
     FLASH,

@@ -10,6 +10,7 @@ import numpy as np
 from tracea.core.ops.rows import RowKind
 from tracea.semantic.execute import region
 from tracea.semantic.execute_moments import MOMENTS
+from tracea.semantic.execute_pairs import PAIRS
 from tracea.semantic.machine import Executor
 from tracea.semantic.nodes_norm_gradient import NormGradientTile, PlaneGradientTile
 
@@ -66,4 +67,5 @@ NORMS: Final[Mapping[type[Any], Callable[[Any, Executor], None]]] = {
     NormGradientTile: _differentiate_rows,
     PlaneGradientTile: _differentiate_planes,
     **MOMENTS,
+    **PAIRS,
 }

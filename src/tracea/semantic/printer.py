@@ -15,6 +15,7 @@ from tracea.semantic import nodes_sparse as sparse
 from tracea.semantic import nodes_winograd as winograd
 from tracea.semantic.index import Const
 from tracea.semantic.nodes_halo import Halo
+from tracea.semantic.nodes_pairs import PairsTile
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
 from tracea.semantic.tile_kernel import Buffer, TileKernel
 
@@ -121,6 +122,8 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912, PLR0915 - one case a 
             )
         case n.PointwiseTile():
             return f"{node.target} = {_expr(node.expr)} of ({_all(node.inputs)})"
+        case PairsTile():
+            return f"{node.target} = {_expr(node.first)} | {_expr(node.second)} of ({_all(node.inputs)})"
         case n.ReduceTile():
             head = f"{node.target} = {node.kind.value} over axes {list(node.axes)} of ({_all(node.inputs)})"
             return head + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)

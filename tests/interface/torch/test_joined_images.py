@@ -327,7 +327,6 @@ def test_what_is_not_captured_is_refused_with_its_line(line: Any, reason: str) -
     [
         (lambda x: F.grid_sample(x, torch.zeros(1, 3, 3, 2), align_corners=False), "lists them.*, or call it outside"),
         (lambda x: torch.fft.fft2(x).real, "a matrix of cosines and with one of sines"),
-        (lambda x: torch.view_as_complex(x[..., :2]).real, "write out what becomes of real and imaginary parts"),
     ],
 )
 def test_what_torch_makes_of_many_operators_is_refused_as_what_was_written(line: Any, remedy: str) -> None:

@@ -17,6 +17,7 @@ from tracea.core.passes.fold import FoldConstants
 from tracea.core.passes.fuse import FuseEpilogue, FusePointwise, FuseRows
 from tracea.core.passes.fuse_attention import FuseAttention
 from tracea.core.passes.fuse_images import FuseImages
+from tracea.core.passes.fuse_pairs import FusePairs
 from tracea.core.passes.outputs import MaterializeOutputs
 from tracea.core.passes.place import DropCopies, PlaceParts
 from tracea.core.passes.prioritize import Prioritize
@@ -119,6 +120,7 @@ def default_pipeline() -> tuple[Pass, ...]:
         FusePointwise(),
         FoldConstants(),
         EliminateCommon(),
+        FusePairs(),
         DropCopies(),
         PlaceParts(),
         MaterializeOutputs(),

@@ -17,6 +17,7 @@ from tracea.core.op import (
     JoinOp,
     LowRankOp,
     Op,
+    PairsOp,
     PointwiseOp,
     Pool2dOp,
     ReduceOp,
@@ -64,9 +65,10 @@ def relaid(draft: Draft, name: str, type_: TensorType) -> dict[str, Node] | None
 
 def _with_result(op: Op, type_: TensorType) -> Op | None:
     products = GemmOp | LowRankOp | BlockSparseOp | GroupedGemmOp | Conv2dOp
-    if not isinstance(
-        op, products | Pool2dOp | AdaptivePool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp | AttentionOp
-    ):
+    elements = PointwiseOp | PairsOp | JoinOp
+    if isinstance(op, PairsOp) and type_.strides[-1] != 1:
+        return None  # pairs lie side by side
+    if not isinstance(op, products | elements | Pool2dOp | AdaptivePool2dOp | RowOp | ReduceOp | AttentionOp):
         return None
     made = replace(op, out=type_)
     return made if made.infer() == type_ else None
@@ -90,7 +92,7 @@ def _with_operands(op: Op, types: Sequence[TensorType]) -> Op:  # noqa: PLR0911 
             split = len(op.x)
             epilogue = _epilogue(op.epilogue, types[split:])
             return replace(op, x=tuple(types[:split]), epilogue=epilogue, out=op.infer())
-        case PointwiseOp():
+        case PointwiseOp() | PairsOp():
             return replace(op, inputs=tuple(types))
         case JoinOp():
             return replace(op, parts=tuple(types), out=op.infer())

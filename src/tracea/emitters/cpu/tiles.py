@@ -20,6 +20,7 @@ from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.indexed import indexed_op
 from tracea.emitters.cpu.moments import column_moments, fold_moments
 from tracea.emitters.cpu.norm_gradient import norm_gradient, plane_gradient
+from tracea.emitters.cpu.pairs import pairs_tile
 from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.cpu.row_tiles import pointwise_tile, reduce_tile, row_tile
 from tracea.emitters.cpu.sparse import run_product
@@ -58,6 +59,7 @@ from tracea.semantic.nodes_fragments import FragmentOp
 from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.nodes_moments import MomentsFold, MomentsTile
 from tracea.semantic.nodes_norm_gradient import NormGradientTile, PlaneGradientTile
+from tracea.semantic.nodes_pairs import PairsTile
 from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
 
@@ -314,6 +316,7 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     PointwiseTile: pointwise_tile,
     RowTile: row_tile,
     ReduceTile: reduce_tile,
+    PairsTile: pairs_tile,
     MomentsTile: column_moments,
     MomentsFold: fold_moments,
     NormGradientTile: norm_gradient,

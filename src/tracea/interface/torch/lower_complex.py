@@ -10,8 +10,6 @@ import torch
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, exp, maximum, minimum
 from tracea.core.expr import select as choice
 from tracea.core.graph import Node
-from tracea.core.op import JoinOp
-from tracea.core.tensor_type import static
 from tracea.interface.torch import lower_complex_choices as choices
 from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
@@ -260,16 +258,7 @@ def pairs_of(low: Lowering, x: Complex) -> Node:
     """Lower ``view_as_real``: the parts side by side in a new last axis; who makes one writes every other element."""
     shape = low.shape[:-1]
     parts = [part if isinstance(part, Node) else low.filled(float(part), shape) for part in (x.real, x.imag)]
-    if not shape or not all(part.type.is_static and part.type.elements for part in parts):
-        return stack(low, parts, -1)
-    before, last = (0,) * (len(shape) - 1), static(shape[-1])
-    op = JoinOp(
-        parts=tuple(part.type for part in parts),
-        starts=tuple((*before, first) for first in range(len(PARTS))),
-        steps=((*(1 for _ in before), len(PARTS)),) * len(PARTS),
-        shape=(*map(static, shape[:-1]), len(PARTS) * last),
-    )
-    return low.reshape(low.graph.add(op, parts, name=low.label("pairs")), low.shape)
+    return stack(low, parts, -1)
 
 
 def pad(low: Lowering, x: Complex, amounts: Sequence[int], mode: Any = "constant", value: Any = None) -> Complex:

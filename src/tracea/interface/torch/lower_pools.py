@@ -201,5 +201,20 @@ def stack(low: Lowering, tensors: Sequence[Node], axis: int = 0) -> Node:
     axis %= len(low.shape)
     if not low.shape or not all(tensor.type.is_static for tensor in tensors):
         low.refuse("a stack of symbolic extents", "make the axes of its tensors static: dynamic=None")
+    if axis == len(low.shape) - 1 > 0 and len(tensors) > 1 and all(tensor.type.elements for tensor in tensors):
+        return _in_turns(low, [low.cast(tensor, low.dtype) for tensor in tensors])
     shape = (*low.shape[:axis], 1, *low.shape[axis + 1 :])
     return concatenate(low, [low.reshape(tensor, shape) for tensor in tensors], axis)
+
+
+def _in_turns(low: Lowering, tensors: Sequence[Node]) -> Node:
+    """Lower a stack along a new last axis: the elements of the tensors take turns along what was the last one."""
+    count, shape = len(tensors), tuple(map(static, low.shape[:-1]))
+    before = (0,) * (len(shape) - 1)
+    op = JoinOp(
+        parts=tuple(tensor.type for tensor in tensors),
+        starts=tuple((*before, first) for first in range(count)),
+        steps=((*(1 for _ in before), count),) * count,
+        shape=(*shape[:-1], count * shape[-1]),
+    )
+    return low.reshape(low.graph.add(op, tensors, name=low.label("turns")), low.shape)

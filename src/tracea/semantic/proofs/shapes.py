@@ -20,6 +20,7 @@ from tracea.semantic.nodes_async import AsyncCopy, StoreFragment, TmaCopy
 from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.nodes_attention_gradient import AttentionGradient
 from tracea.semantic.nodes_halo import Halo
+from tracea.semantic.nodes_pairs import PairsTile
 from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.nodes_winograd import TransformBack
 from tracea.semantic.proofs.certificate import Fact, refuse
@@ -67,6 +68,10 @@ def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                 _broadcast(site, node.operands, site.box(node.target).extent)
             case PointwiseTile():
                 _broadcast(site, [r for r in node.inputs if isinstance(r, Region)], site.box(node.target).extent)
+            case PairsTile():
+                tile = site.box(node.target).extent
+                _agree(site, "the last axis and a pair", list(tile[-1:]), [Polynomial.of(2)])
+                _broadcast(site, node.inputs, tile[:-1])
             case _:
                 continue
         checked += 1

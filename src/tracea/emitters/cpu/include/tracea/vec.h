@@ -30,6 +30,7 @@
 //   scale_pow2_or_zero(m, a, n)                     scale_pow2(a, n) in the lanes of the mask, zero in the others whatever they hold
 //   split_exponent(a, m, e)                         a = m * 2^e, m in [2/3, 4/3), a positive and finite (float only)
 //   reciprocal_estimate rsqrt_estimate              relative error <= 2^-8 at least, NaN, infinity and zero as in the exact function (float only)
+//   interleave(a, b, low, high)                     the lanes of a and b in turns: a0 b0 a1 b1 ...; low has the first of them, high the others
 //   reduce_add reduce_max reduce_min                over the lanes; max and min are NaN if any lane is; the order of the sum is fixed per ISA
 //   prefetch_l1(p)  prefetch_l1_write(p)  prefetch_l2(p)
 #ifndef TRACEA_VEC_H

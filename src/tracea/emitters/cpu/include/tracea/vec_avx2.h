@@ -313,6 +313,20 @@ TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     exponent.reg = _mm256_sub_ps(_mm256_cvtepi32_ps(e), _mm256_and_ps(tiny, _mm256_set1_ps(23.0F)));
 }
 
+// ---- lanes in turns ------------------------------------------------------------------------------------------------------------------------------
+TRACEA_INLINE void interleave(VecF a, VecF b, VecF& low, VecF& high) {
+    const __m256 firsts = _mm256_unpacklo_ps(a.reg, b.reg);
+    const __m256 lasts = _mm256_unpackhi_ps(a.reg, b.reg);
+    low.reg = _mm256_permute2f128_ps(firsts, lasts, 0x20);
+    high.reg = _mm256_permute2f128_ps(firsts, lasts, 0x31);
+}
+TRACEA_INLINE void interleave(VecD a, VecD b, VecD& low, VecD& high) {
+    const __m256d firsts = _mm256_unpacklo_pd(a.reg, b.reg);
+    const __m256d lasts = _mm256_unpackhi_pd(a.reg, b.reg);
+    low.reg = _mm256_permute2f128_pd(firsts, lasts, 0x20);
+    high.reg = _mm256_permute2f128_pd(firsts, lasts, 0x31);
+}
+
 // ---- reductions --------------------------------------------------------------------------------------------------------------------------------
 namespace detail {
 template <class F>

@@ -326,6 +326,18 @@ TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     exponent.reg = _mm512_mask_sub_ps(n, tiny, n, _mm512_set1_ps(23.0F));
 }
 
+// ---- lanes in turns ------------------------------------------------------------------------------------------------------------------------------
+TRACEA_INLINE void interleave(VecF a, VecF b, VecF& low, VecF& high) {
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i last = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    low.reg = _mm512_permutex2var_ps(a.reg, first, b.reg);
+    high.reg = _mm512_permutex2var_ps(a.reg, last, b.reg);
+}
+TRACEA_INLINE void interleave(VecD a, VecD b, VecD& low, VecD& high) {
+    low.reg = _mm512_permutex2var_pd(a.reg, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), b.reg);
+    high.reg = _mm512_permutex2var_pd(a.reg, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), b.reg);
+}
+
 // ---- reductions --------------------------------------------------------------------------------------------------------------------------------
 TRACEA_INLINE float reduce_add(VecF a) { return _mm512_reduce_add_ps(a.reg); }
 TRACEA_INLINE double reduce_add(VecD a) { return _mm512_reduce_add_pd(a.reg); }

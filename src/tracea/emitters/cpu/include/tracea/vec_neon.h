@@ -281,6 +281,16 @@ TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     exponent.reg = vsubq_f32(vcvtq_f32_s32(e), vbslq_f32(tiny, vdupq_n_f32(23.0F), vdupq_n_f32(0.0F)));
 }
 
+// ---- lanes in turns ------------------------------------------------------------------------------------------------------------------------------
+TRACEA_INLINE void interleave(VecF a, VecF b, VecF& low, VecF& high) {
+    low.reg = vzip1q_f32(a.reg, b.reg);
+    high.reg = vzip2q_f32(a.reg, b.reg);
+}
+TRACEA_INLINE void interleave(VecD a, VecD b, VecD& low, VecD& high) {
+    low.reg = vzip1q_f64(a.reg, b.reg);
+    high.reg = vzip2q_f64(a.reg, b.reg);
+}
+
 // ---- reductions --------------------------------------------------------------------------------------------------------------------------------
 TRACEA_INLINE float reduce_add(VecF a) {
     const float32x2_t two = vadd_f32(vget_low_f32(a.reg), vget_high_f32(a.reg));

@@ -259,6 +259,14 @@ TRACEA_INLINE T reduce_min_ordered(Vec<T> a) {
 }
 }  // namespace detail
 template <class T>
+TRACEA_INLINE void interleave(Vec<T> a, Vec<T> b, Vec<T>& low, Vec<T>& high) {
+    constexpr int lanes = Vec<T>::lanes;
+    const auto turn = [&](int i) { return i % 2 == 0 ? a.reg[i / 2] : b.reg[i / 2]; };
+    const Vec<T> first = detail::lanewise<T>([&](int i) { return turn(i); });
+    high = detail::lanewise<T>([&](int i) { return turn(lanes + i); });
+    low = first;
+}
+template <class T>
 TRACEA_INLINE T reduce_add(Vec<T> a) {
     return detail::reduce(a, [](T x, T y) { return x + y; });
 }
