@@ -13,7 +13,7 @@ import tracea
 from tracea.cli.main import BAD_USAGE, main
 from tracea.core.op import GemmOp
 from tracea.errors import InvalidOp, InvalidOption, InvalidShape
-from tracea.flow import explanation, tuning, verify
+from tracea.flow import explanation, search, tuning, verify
 from tracea.flow.asked import check_constants
 from tracea.flow.verify import verify_op
 
@@ -31,7 +31,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("something was run")
 
     monkeypatch.setattr(tuning, "_searched", begun)
-    monkeypatch.setattr(tuning, "note_load", begun)
+    monkeypatch.setattr(search, "note_load", begun)
     monkeypatch.setattr(explanation, "_here", begun)
     monkeypatch.setattr(verify, "_verify_here", begun)
     monkeypatch.setattr("tracea.profiler.load.measure_load", begun)

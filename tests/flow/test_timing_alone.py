@@ -12,12 +12,18 @@ from itertools import product
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+import numpy as np
 import pytest
 
 import tracea
 from tracea.core.op import GemmOp
-from tracea.flow import final, tuning
+from tracea.doctor import host
+from tracea.flow import evaluate, final, tuning
+from tracea.flow.compile import compile_node, for_threads
+from tracea.kernels import registry
 from tracea.optimizer import Budget
+from tracea.runtime import compiler
 from tracea.runtime.toolchain import find_compiler
 
 Interval: TypeAlias = tuple[int, int]
@@ -64,3 +70,32 @@ def test_no_candidate_is_compiled_while_another_is_timed(monkeypatch: pytest.Mon
     assert len(compiled) >= 4  # one for each schedule
     assert len(timed) >= 5  # the first alone, three beside it, the final
     assert overlapping(compiled, timed) == []
+
+
+@pytest.mark.costly
+@pytest.mark.usefixtures("empty_cache")
+def test_what_is_compiled_ahead_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=20, n=28, k=36)
+    variant = registry.find("gemm.packed")
+    assert variant.space is not None
+    schedules = [schedule.key for schedule in variant.space(op, for_threads(host(), 1))][:3]
+    candidates = tuple(evaluate.Candidate(variant="gemm.packed", schedule=schedule) for schedule in schedules)
+    request = evaluate.Request(op=op.to_dict(), constants=(), threads=1, seed=3, candidates=candidates, ahead=True)
+    assert evaluate.evaluate(msgspec.to_builtins(request)) == {}
+    small = compile_node(GemmOp.of(m=3, n=4, k=5), {}, threads=1).program
+    small.run(np.ones((3, 5), np.float32), np.ones((5, 4), np.float32))  # which compiles what runs kernels
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(compiler, "run_compiler", refuse)
+    for candidate in candidates:
+        alone = msgspec.structs.replace(request, candidates=(candidate,), ahead=False)
+        assert evaluate.evaluate(msgspec.to_builtins(alone))["kind"] == "ok"
+
+
+def test_what_cannot_be_compiled_ahead_is_left_to_its_trial() -> None:
+    candidate = evaluate.Candidate(variant="gemm.packed", schedule="mr=0")
+    op = GemmOp.of(m=20, n=28, k=36).to_dict()
+    request = evaluate.Request(op=op, constants=(), threads=1, seed=3, candidates=(candidate,), ahead=True)
+    assert evaluate.evaluate(msgspec.to_builtins(request)) == {}

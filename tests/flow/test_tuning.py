@@ -16,7 +16,7 @@ from tracea.core.op import GemmOp, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidOption, TraceaWarning
-from tracea.flow import final, history, tuning
+from tracea.flow import final, history, search, tuning
 from tracea.flow.compile import compile_op, decision_for, for_threads
 from tracea.flow.history import known_variants, store, study_key, verified
 from tracea.flow.phases import phase, telling
@@ -41,7 +41,7 @@ def decided(op, **options):
 @pytest.mark.costly
 def test_a_search_is_recorded_used_and_resumed(monkeypatch):
     looks = []
-    monkeypatch.setattr(tuning, "note_load", lambda: looks.append("a look"))
+    monkeypatch.setattr(search, "note_load", lambda: looks.append("a look"))
     op = GemmOp.of(m=24, n=32, k=20, bias=True, activation="relu")
     heard = []
     tuned = tracea.tune(op, budget=Budget(trials=4), listener=lambda variant, progress: heard.append(progress))
@@ -294,7 +294,7 @@ def with_rows(variant, count):
 def test_trials_that_a_used_up_space_leaves_go_to_slower_variants_and_the_same_search_runs_none(monkeypatch):
     monkeypatch.setattr(tuning, "_CLOSE", 1.0)  # the fastest alone is close
     small = {each.id: with_rows(each, 2) for each in VARIANTS if not each.is_library}
-    monkeypatch.setattr(tuning, "find", lambda name: small[name])
+    monkeypatch.setattr(search, "find", lambda name: small[name])
     op = GemmOp.of(m=20, n=28, k=44)
     count = len(tuning.decide(op, TARGET, exclude=tuning.excluded(op, (), library=False)).candidates)
     assert count >= 2

@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from tracea.errors import InvalidOption, RunError
-from tracea.optimizer import Budget, IsolatedEvaluation, Limits, OutcomeKind, SearchSpace, Study, sampler
-from tracea.optimizer.isolation import Answer, IsolatedFunction
+from tracea.optimizer import Budget, IsolatedEvaluation, Limits, OutcomeKind, SearchSpace, Study, child_process, sampler
+from tracea.optimizer.isolation import Answer, IsolatedFunction, children_kept
 
 HERE = Path(__file__).parent
+TARGET, ANSWER = "isolated_candidates:misbehave", {"act": "answer"}
 LIMITS = Limits(seconds=20.0, memory_bytes=512 * 1024**2, startup_seconds=60.0)
 
 pytestmark = pytest.mark.skipif(
@@ -216,3 +217,43 @@ def test_a_study_records_every_kind_of_outcome_and_goes_on() -> None:
     assert best.schedule == {"tile": 1024}
     assert best.outcome is not None
     assert best.outcome.samples_ms == (1.0, 2.0)
+
+
+def test_a_child_that_is_left_serves_the_next_function_alike() -> None:
+    with children_kept():
+        with IsolatedFunction(TARGET, LIMITS) as first:
+            pid = value_of(first.call(ANSWER))["pid"]
+        assert is_running(pid)
+        with IsolatedFunction(TARGET, LIMITS) as second, IsolatedFunction(TARGET, LIMITS) as beside:
+            assert value_of(second.call(ANSWER))["pid"] == pid
+            other_pid = value_of(beside.call(ANSWER))["pid"]
+            assert other_pid != pid  # which is taken
+        with IsolatedFunction(TARGET, LIMITS, environment={"OTHER": "1"}) as other:
+            assert value_of(other.call(ANSWER))["pid"] != pid
+        with children_kept(), IsolatedFunction(TARGET, LIMITS) as inner:
+            assert value_of(inner.call(ANSWER))["pid"] in (pid, other_pid)
+            kept = inner.pid
+        assert kept is not None
+        assert is_running(kept)
+    assert not is_running(kept)
+
+
+@pytest.mark.parametrize("why", ["it failed", "it is large", "the block failed", "it was killed"])
+def test_a_child_that_may_be_harmed_serves_no_other(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with children_kept():
+        try:
+            with IsolatedFunction(TARGET, LIMITS) as first:
+                pid = value_of(first.call(ANSWER))["pid"]
+                if why == "it failed":
+                    assert first.call({"act": "raise"}).kind is not OutcomeKind.OK
+                elif why == "it is large":
+                    monkeypatch.setattr(child_process, "_SMALL_BYTES", 0)
+                elif why == "the block failed":
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            assert why == "the block failed"
+        if why == "it was killed":
+            os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: not is_running(pid))
+        with IsolatedFunction(TARGET, LIMITS) as second:
+            assert value_of(second.call(ANSWER))["pid"] != pid

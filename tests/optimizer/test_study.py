@@ -256,3 +256,45 @@ def test_a_success_has_a_latency_and_a_failure_has_none() -> None:
             Outcome(kind=OutcomeKind.OK, latency_ms=latency)
     with pytest.raises(InvalidOption):
         Outcome(kind=OutcomeKind.WRONG, latency_ms=1.0)
+
+
+@pytest.mark.parametrize("name", ["grid", "random", "evolution", "gp"])
+def test_several_trials_are_prepared_before_the_first_of_them_is_evaluated(name: str) -> None:
+    heard: list[tuple[str, list[int]]] = []
+
+    def noted(trial: Trial) -> Outcome:
+        heard.append(("evaluate", [trial.number]))
+        return evaluate(trial)
+
+    study = Study(
+        sampler(name, SPACE),
+        noted,
+        Budget(trials=8),
+        prepare=lambda trials: heard.append(("prepare", [trial.number for trial in trials])),
+        together=3,
+    )
+    study.run()
+    batches = [numbers for what, numbers in heard if what == "prepare"]
+    assert batches == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [numbers[0] for what, numbers in heard if what == "evaluate"] == list(range(8))
+    assert [what for what, _ in heard] == ["prepare", *["evaluate"] * 3] * 2 + ["prepare", *["evaluate"] * 2]
+    assert len({trial.row for trial in study.trials}) == 8
+
+
+def test_one_trial_alone_is_not_prepared_and_none_is_lost_between_two_runs() -> None:
+    prepared: list[int] = []
+    study = Study(
+        sampler("grid", SPACE),
+        evaluate,
+        Budget(trials=15),
+        prepare=lambda trials: prepared.append(len(trials)),
+        together=4,
+        target_ms=1e9,
+    )
+    study.run()  # the first trial meets the target: three that were asked for wait
+    assert (len(study.trials), prepared) == (1, [4])
+    study._target_ms = None
+    study.run()
+    assert (len({trial.row for trial in study.trials}), prepared) == (15, [4, 4, 4, 3])
+    alone = Study(sampler("grid", SPACE), evaluate, Budget(trials=1), prepare=lambda trials: 1 / 0, together=4)
+    assert alone.run() is not None

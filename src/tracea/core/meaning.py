@@ -237,12 +237,16 @@ def _conv2d(op: Conv2dOp, x: Array, w: Array) -> Array:
     image = padded.reshape(n, op.groups, channels, *padded.shape[2:])
     turned = w[:, :, ::-1, ::-1] if op.turned else w
     weight = turned.reshape(op.groups, filters // op.groups, channels, rows, columns)
+    taps = np.ascontiguousarray(np.moveaxis(weight, (3, 4), (0, 1)))  # products of strided matrices do without BLAS
     total = np.zeros((n, op.groups, filters // op.groups, p, q))
     for r in range(rows):
         for s in range(columns):
             top, side = r * gap_r, s * gap_s
             tap = image[..., top : top + down * (p - 1) + 1 : down, side : side + right * (q - 1) + 1 : right]
-            total += np.einsum("ngcpq,gkc->ngkpq", tap, weight[..., r, s])
+            if channels == 1:
+                total += tap * taps[r, s][..., None]
+            else:
+                total += (taps[r, s] @ tap.reshape(*tap.shape[:3], -1)).reshape(total.shape)
     return total.reshape(n, k, p, q)
 
 

@@ -4,11 +4,13 @@ A candidate is timed in turns with the op's reference schedule, and its latency 
 in this process, times the median of their quotients: the machine's slow phases cancel, and latencies of different
 trials can be compared. A final is a race: it ends when it is certain who is fastest, and the incumbent keeps a tie.
 
-A child compiles and times one after the other: nothing is compiled while something is timed.
+A child compiles and times one after the other: nothing is compiled while something is timed. Several candidates may be
+compiled at once before the first of them is timed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import secrets
@@ -16,7 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -24,11 +26,16 @@ import msgspec
 import numpy as np
 
 from tracea.core.op import Op, from_dict
-from tracea.flow.compile import Compiled, compile_node
+from tracea.doctor import host
+from tracea.errors import TraceaError
+from tracea.flow.compile import Compiled, compile_node, for_threads
+from tracea.flow.kernel import print_unproved
 from tracea.gates import ALL, QUICK, Case, GuardedArray, Verdict, build_cases, check_fences, check_latency, judge
 from tracea.kernels.registry import find
 from tracea.profiler.race import Race, race
 from tracea.profiler.timer import Timed, compare
+from tracea.runtime.at_once import at_once
+from tracea.runtime.compiler import compile
 from tracea.semantic.schedule import Schedule
 
 __all__ = ["Candidate", "Request", "against_libraries", "evaluate", "judge_candidate", "rank"]
@@ -50,7 +57,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reference`` is what each trial is timed beside, ``incumbent`` the candidate that keeps a tie in a final, by
     default the first. ``modules`` are loaded first: a library port finds a library's functions only in a process that
-    has loaded it.
+    has loaded it. ``ahead``: the candidates are to be compiled, all at once, and nothing else.
     """
 
     op: dict[str, Any]
@@ -61,14 +68,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     reference: Candidate | None = None
     incumbent: Candidate | None = None
     modules: tuple[str, ...] = ()
+    ahead: bool = False
 
 
 def evaluate(data: Any) -> dict[str, Any]:
-    """Judge and time the one candidate of a request; returns the fields of an Outcome.
+    """Judge and time the one candidate of a request; returns the fields of an Outcome, none of one for what is ahead.
 
     Raises: whatever refuses the candidate: InvalidSchedule, ProofFailed, CompileError, VerdictFailed.
     """
     request = msgspec.convert(data, Request)
+    if request.ahead:
+        op = from_dict(request.op)
+        at_once([partial(_compile_ahead, op, request.threads, each) for each in request.candidates])
+        return {}
     bench = _bench(msgspec.json.encode((request.op, request.constants, request.threads, request.seed)).decode())
     (candidate,) = request.candidates
     bench.judge(candidate, quick=True).require()
@@ -87,6 +99,15 @@ def evaluate(data: Any) -> dict[str, Any]:
         samples = tuple(reference_ms * mine / other for mine, other in pairs)
         latency_ms = statistics.median(samples)
     return {"kind": "ok", "latency_ms": latency_ms, "samples_ms": list(samples)}
+
+
+def _compile_ahead(op: Op, threads: int, candidate: Candidate) -> None:
+    """Leave in the cache what a candidate is compiled to, unproved; what fails here fails in its own trial."""
+    target, variant = for_threads(host(), threads), find(candidate.variant)
+    sides = (False,) if variant.constant_operand is None else (False, True)
+    with contextlib.suppress(TraceaError):
+        schedule = Schedule.parse(candidate.schedule)
+        compile([print_unproved(op, variant.id, schedule, target, is_pack=is_pack) for is_pack in sides])
 
 
 def rank(data: Any) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from tracea.flow.verdicts import recorded_verdict
 from tracea.gates import Verdict
 from tracea.kernels.registry import find
 from tracea.optimizer.budget import Budget
+from tracea.optimizer.isolation import children_kept
 
 __all__ = ["Optimized", "optimize_graph"]
 
@@ -132,7 +133,7 @@ def optimize_graph(
     with collector_paused():
         pipeline = prepare(graph, values, host())
     searches = _distinct(pipeline.graph) if budget is not None else []
-    with load_noted_once():
+    with load_noted_once(), children_kept():
         for number, (node, op, constants) in enumerate(searches, start=1):
             label = f"kernel {number}/{len(searches)}: {op.key}"
             heard = _for_node(listener, node)

@@ -24,6 +24,7 @@ from tracea.optimizer.trial import NotStarted, OutcomeKind
 _POLL_SECONDS: Final = 0.05
 _STOOD_STILL_SECONDS: Final = 2.0  # a turn that takes longer: this process was stopped (Ctrl-Z) in between
 _OUTPUT_TAIL: Final = 4096
+_SMALL_BYTES: Final = 256 << 20  # operands of a middling op, and the code that was loaded on the way
 _MAX_REPLY: Final = 64 * 1024 * 1024
 _DEATHS: Final = (OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.KILLED)
 _BOOTSTRAP: Final = (
@@ -133,6 +134,10 @@ class ChildProcess:
     def is_alive(self) -> bool:
         """Tell whether the process is still there; one that ended is reaped."""
         return self._process.poll() is None
+
+    def is_small(self) -> bool:
+        """Tell whether it lives and holds little more than at its start, so that it may serve on."""
+        return self.is_alive() and _resident_bytes(self.pid) - self._base_bytes < _SMALL_BYTES
 
     def end(self) -> None:
         """Kill the process and its descendants of the same session, reap it, and close the pipes."""

@@ -6,14 +6,18 @@ crash in a child that had already run other candidates is tried once more in a f
 blamed for what an earlier one did to the heap. So is a start or a call that SIGKILL ended, which no candidate sends
 itself; twice in a row a call is "killed", which is not a fault of the candidate, and a start is an error of the search.
 
+A child that is left whole serves the next function alike inside of `children_kept`: a start takes two seconds.
+
 The child dies with its parent, runs in a session of its own (so that its compilers end with it), and is always reaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
@@ -21,7 +25,29 @@ from tracea.errors import InvalidOption
 from tracea.optimizer.child_process import Answer, ChildProcess, DidNotAnswer, Limits
 from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
 
-__all__ = ["Answer", "IsolatedEvaluation", "IsolatedFunction", "Limits"]
+__all__ = ["Answer", "IsolatedEvaluation", "IsolatedFunction", "Limits", "children_kept"]
+
+_Kind: TypeAlias = tuple[str, Limits, tuple[tuple[str, str], ...]]
+_kept: Final[ContextVar[dict[_Kind, ChildProcess] | None]] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def children_kept() -> Generator[None]:
+    """Let a child that is left while the block runs serve the next function alike, which need not start another.
+
+    Worked example: the ops of a model are searched one after the other, each by one function and its final by another.
+    """
+    if _kept.get() is not None:
+        yield
+        return
+    children: dict[_Kind, ChildProcess] = {}
+    token = _kept.set(children)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        for child in children.values():
+            child.end()
 
 
 class IsolatedFunction:
@@ -43,6 +69,7 @@ class IsolatedFunction:
         self.target = target
         self.limits = limits if limits is not None else Limits()
         self._environment = dict(environment or {})
+        self._kind: _Kind = (target, self.limits, tuple(sorted(self._environment.items())))
         self._child: ChildProcess | None = None
 
     def __enter__(self) -> Self:
@@ -51,7 +78,10 @@ class IsolatedFunction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.leave()
+        else:
+            self.close()
 
     @property
     def pid(self) -> int | None:
@@ -64,6 +94,10 @@ class IsolatedFunction:
             self.close()
         if self._child is not None:
             return
+        children = _kept.get()
+        self._child = None if children is None else children.pop(self._kind, None)
+        if self._child is not None and self._child.is_alive():
+            return
         try:
             self._child = ChildProcess(self.target, self.limits, self._environment)
         except DidNotAnswer:  # killed from outside, or starved of the machine: it may not happen twice
@@ -74,6 +108,14 @@ class IsolatedFunction:
         if self._child is not None:
             self._child.end()
             self._child = None
+
+    def leave(self) -> None:
+        """Leave the child to the next function alike where children are kept and it is small still; else end it."""
+        children = _kept.get()
+        if children is None or self._child is None or self._kind in children or not self._child.is_small():
+            self.close()
+            return
+        children[self._kind], self._child = self._child, None
 
     def call(self, value: Any, *, seconds: float | None = None) -> Answer:
         """Call the function in the child, under the limits.
@@ -129,7 +171,7 @@ class IsolatedEvaluation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._function.__exit__(kind, error, trace)
 
     def close(self) -> None:
         """End the child."""
@@ -148,6 +190,13 @@ class IsolatedEvaluation:
         if not outcome.is_ok:
             self.close()
         return outcome
+
+    def prepare(self, value: Any) -> None:
+        """Call the function with a value that asks for no outcome; what fails at it fails again where it matters.
+
+        Raises: NotStarted: the child does not start. CacheError: the function found no place to keep what it makes.
+        """
+        self._function.call(value)
 
 
 def _schedule_request(trial: Trial) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from tracea.errors import CacheError, InvalidOption
 from tracea.optimizer.budget import Budget
 from tracea.optimizer.samplers import Sampler
+from tracea.optimizer.space import Row
 from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
 from tracea.optimizer.trial import NotStarted, Outcome, OutcomeKind, Trial
 
@@ -25,6 +26,7 @@ from tracea.optimizer.trial import NotStarted, Outcome, OutcomeKind, Trial
 FINALISTS: Final = 3
 
 Evaluate: TypeAlias = Callable[[Trial], Outcome]
+Prepare: TypeAlias = Callable[[Sequence[Trial]], object]
 Compare: TypeAlias = Callable[[Sequence[Trial]], Sequence[float | None]]
 
 
@@ -44,7 +46,9 @@ class Study:
 
     ``compare`` times the finalists interleaved and returns a latency in milliseconds for each, None for one that
     failed this time. With ``store`` and ``key``, earlier trials of the same key count towards the budget's trials,
-    and new ones are recorded as they end. ``target_ms`` ends the search early.
+    and new ones are recorded as they end. ``target_ms`` ends the search early. ``prepare`` hears of up to ``together``
+    trials before the first of them is evaluated: what it does for all at once, such as compiling, they need not wait
+    for one by one. The sampler has then been asked for each before it knows of the others.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class Study:
         key: StudyKey | None = None,
         on_trial: Callable[[Progress], None] | None = None,
         target_ms: float | None = None,
+        prepare: Prepare | None = None,
+        together: int = 1,
     ) -> None:
         if (store is None) != (key is None):
             raise InvalidOption(
@@ -78,6 +84,9 @@ class Study:
         self._key = key
         self._on_trial = on_trial
         self._target_ms = target_ms
+        self._prepare = prepare
+        self._together = 1 if prepare is None else together
+        self._asked: list[Row] = []  # which are to be evaluated, in turn
         self._trials: list[Trial] = []
         self._record_ids: dict[int, int] = {}
         self._is_resumed = False
@@ -109,10 +118,10 @@ class Study:
         started = time.monotonic()
         total = min(self.budget.trials, len(self.sampler.space))
         fresh = 0
-        while self.sampler.remaining and not self._is_target_met():
+        while (self._asked or self.sampler.remaining) and not self._is_target_met():
             if not self.budget.allows(trials=len(self._trials), seconds=time.monotonic() - started):
                 break
-            row = self.sampler.ask()
+            row = self._next_row()
             best = self.best
             trial = Trial(
                 number=len(self._trials),
@@ -138,6 +147,21 @@ class Study:
         if fresh:
             self._compare_finalists()
         return self.best
+
+    def _next_row(self) -> Row:
+        """Return the row to evaluate, asking for as many as are prepared together where none is left."""
+        if not self._asked:
+            count = min(self._together, self.budget.trials - len(self._trials), self.sampler.remaining)
+            self._asked = [self.sampler.ask() for _ in range(max(1, count))]
+            if self._prepare is not None and count > 1:
+                decode, first = self.sampler.space.decode, len(self._trials)
+                self._prepare(
+                    [
+                        Trial(number=number, row=row, schedule=decode(row))
+                        for number, row in enumerate(self._asked, start=first)
+                    ]
+                )
+        return self._asked.pop(0)
 
     def _is_target_met(self) -> bool:
         best = self.best
