@@ -84,6 +84,12 @@ def test_the_two_results_of_a_place_lie_where_the_op_says(
     np.testing.assert_array_equal(evaluate(op, [x]), wanted)
 
 
+def test_of_one_place_a_row_the_two_lie_side_by_side_either_way() -> None:
+    x = TensorType((8, 1), DType.F32)
+    made = [PairsOp(first=A, second=-A, inputs=(x,), out_dtype=DType.F32, halves=halves) for halves in (False, True)]
+    assert made[0] == made[1]
+
+
 @pytest.mark.parametrize(
     ("error", "make"),
     [

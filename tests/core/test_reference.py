@@ -278,6 +278,17 @@ def test_empty_reductions_have_their_neutral_values() -> None:
     assert np.isnan(evaluate(ReduceOp(kind=ReduceKind.MEAN, x=types(x), axes=(1,)), [x])).all()
 
 
+@pytest.mark.parametrize(("batch", "groups"), [(0, 1), (0, 4), (2, 4), (2, 2)])
+def test_convolutions_of_no_image_and_of_groups_mean_what_they_mean_in_torch(rng, batch: int, groups: int) -> None:
+    op = Conv2dOp.of(
+        batch=batch, channels=4, size=(5, 6), filters=8, kernel=(3, 2), stride=(2, 1), padding=(1, 0), groups=groups
+    )
+    x, w = (draw(rng, *type_.static_shape).astype(np.float64) for type_ in (op.x, op.w))
+    peer = torch.nn.functional.conv2d(*map(torch.from_numpy, (x, w)), None, op.stride, op.padding, groups=groups)
+    np.testing.assert_allclose(evaluate(op, [x, w]), peer, rtol=1e-10, atol=1e-12)
+    assert error_bound(op, [x, w]).shape == peer.shape
+
+
 def test_views_mean_what_numpy_means(rng) -> None:
     x = draw(rng, 4, 6)
     flip = ViewOp(kind=ViewKind.SLICE, x=types(x)[0], starts=(1, 5), shape=(2, 6), steps=(2, -1))

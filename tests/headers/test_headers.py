@@ -217,8 +217,8 @@ def test_the_polynomials_of_doubles_are_those_derived(name: str) -> None:
 
 
 def sections(output: bytes) -> list[np.ndarray]:
-    """Split what primitives.cpp wrote: 26 results in float, 26 in double, 16 in float, then both 16-bit types."""
-    kinds = [(np.float32, 4096)] * 26 + [(np.float64, 4096)] * 26 + [(np.float32, 4096)] * 16
+    """Split what primitives.cpp wrote: 28 results in float, 28 in double, 16 in float, then both 16-bit types."""
+    kinds = [(np.float32, 4096)] * 28 + [(np.float64, 4096)] * 28 + [(np.float32, 4096)] * 16
     kinds += [(np.uint16, 4096), (np.float32, 65536)] * 2
     arrays: list[np.ndarray] = []
     start = 0

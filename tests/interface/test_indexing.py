@@ -210,6 +210,18 @@ def test_rope_turns_pairs(rng, interleaved, dtype):
 
 
 @pytest.mark.costly
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rope_turns_one_pair_a_row_and_by_wider_tables(rng, interleaved):
+    for shape, tables in (((8, 2), torch.float32), ((3, 4, 2), torch.float32), ((5, 6), torch.float64)):
+        x = torch.from_numpy(rng.standard_normal(shape)).float()
+        angles = torch.from_numpy(rng.standard_normal((*shape[:-1], shape[-1] // 2)))
+        expected = turned(x.double(), angles.cos(), angles.sin(), interleaved=interleaved)
+        found = tracea.ops.rope(x, angles.cos().to(tables), angles.sin().to(tables), interleaved=interleaved)
+        assert found.dtype is torch.float32
+        assert float((found - expected).abs().max()) < 1e-6
+
+
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 def test_copies_of_any_permutation(rng, kind):
     for dtype in (DType.F32, DType.BF16):

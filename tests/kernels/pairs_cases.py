@@ -57,6 +57,9 @@ def pairs_cases() -> tuple[Case, ...]:
         Case.of("pairs_sines", ID, pairs(sines, tensor(7, 40)), streaming=1),
         Case.of("pairs_placed", ID, pairs((A, -B), tensor(5, 6, 13), tensor(13), out=placed)),
         Case.of("pairs_widened", ID, pairs((A + 1.0, B), tensor(3, 5, dtype=BF16), tensor(3, 1))),
+        Case.of("pairs_one_place", ID, pairs((A, -A), tensor(19, 1), halves=True)),
+        Case.of("pairs_one_place_apart", ID, pairs((A, -A), tensor(19, 1), out=tensor(19, 2, strides=(5, 1)))),
+        Case.of("pairs_f16", ID, product(3, 40, dtype=DType.F16)),
         Case.of("pairs_halves", ID, rotation(2, 7, 3, 20, halves=True), block=2),
         Case.of(
             "pairs_halves_in_pieces",

@@ -246,7 +246,7 @@ def _conv2d(op: Conv2dOp, x: Array, w: Array) -> Array:
             if channels == 1:
                 total += tap * taps[r, s][..., None]
             else:
-                total += (taps[r, s] @ tap.reshape(*tap.shape[:3], -1)).reshape(total.shape)
+                total += (taps[r, s] @ tap.reshape(*tap.shape[:3], p * q)).reshape(total.shape)
     return total.reshape(n, k, p, q)
 
 

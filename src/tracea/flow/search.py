@@ -135,6 +135,8 @@ class Search:
             done = {space.encode(schedule.values_) for schedule in before}
             rows = (row for row in self._known_rows(each, space) if row not in done)
             first += [Candidate(variant=each.id, schedule=schedule_of(space.decode(row)).key) for row in rows]
+        if self.budget.seconds is not None:  # as many as take no longer than the first trial alone
+            first = first[: self._together]
         if len(first) > 1 and self._together > 1:
             evaluation.prepare(self._ahead(first))
 

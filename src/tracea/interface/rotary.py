@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from tracea.core.arithmetic import computed_in
+from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
 from tracea.core.op import PairsOp, PointwiseOp
 from tracea.core.tensor_type import StridedLayout, TensorType
@@ -91,7 +93,8 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
 
     (source, apart), (result, between) = part(x), part(y)
     parts, inputs = (Part(0), Part(0, apart), Part(1), Part(2)), (source, source, *tables)
-    if y.strides[-1] == 1:
+    wide = computed_in((*(type_.dtype for type_ in inputs), y.dtype)) is DType.F64
+    if y.strides[-1] == 1 and wide == (y.dtype is DType.F64):  # else pointwise.pairs does not store it
         first, second = turned
         op = PairsOp(first=first, second=second, inputs=inputs, out_dtype=y.dtype, halves=not interleaved, out=y)
         return compile_sections(

@@ -50,6 +50,8 @@ class PairsOp(Op):
             raise InvalidDType(
                 field="pairs.out", got=self.out.dtype, expected=self.out_dtype, remedy="state one element type"
             )
+        if self.halves and self.half_shape[-1] == 1:
+            object.__setattr__(self, "halves", False)  # the two lie side by side either way
         plain = TensorType(self.shape, self.out_dtype)
         if result_type("pairs", self.shape, self.out_dtype, self.out) == plain:
             object.__setattr__(self, "out", None)

@@ -37,7 +37,11 @@ def _plan(op: PairsOp) -> AxisPlan:
     outer = range(first.rank - 1)
     if not op.infer().is_contiguous:
         outer = sorted(outer, key=lambda axis: (first.shape[axis] != 1, -first.strides[axis]))
-    return AxisPlan.of(op.half_shape, (*op.inputs, first), order=(*outer, first.rank - 1)).with_row_axis()
+    types, order = (*op.inputs, first), (*outer, first.rank - 1)
+    plan = AxisPlan.of(op.half_shape, types, order=order)
+    if plan.apply(first, op.half_shape).strides[-1] != first.strides[-1]:  # of one place a row, and a gap behind it
+        plan = AxisPlan.of(op.half_shape, types, order=order, keep=frozenset({first.rank - 1}))
+    return plan.with_row_axis()
 
 
 def _first(op: PairsOp) -> TensorType:

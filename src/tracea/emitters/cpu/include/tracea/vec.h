@@ -98,6 +98,9 @@ TRACEA_INLINE void store_streaming(bf16* p, VecF v) { detail::store_half_streami
 
 template <class V, class Half>
 TRACEA_INLINE V load_strided_half(const Half* p, int64_t stride, int64_t n) {
+#if defined(TRACEA_ISA_AVX512) || defined(TRACEA_ISA_AVX2)
+    if (stride == 2 && n >= V::lanes) return detail::every_other(p);  // nothing is read beyond the last element
+#endif
     Half lanes[V::lanes] = {};
     for (int i = 0; i < V::lanes && i < n; ++i) lanes[i] = p[i * stride];
     return load<V>(lanes);

@@ -179,6 +179,10 @@ TRACEA_INLINE V load_repeated(const double* p) {
 }
 template <class V>
 TRACEA_INLINE V load_strided(const double* p, int64_t stride, int64_t n) {
+    if (stride == 2 && n >= 4) {
+        const __m256d pairs = _mm256_shuffle_pd(_mm256_loadu_pd(p), _mm256_loadu_pd(p + 3), 0xa);
+        return {_mm256_permute4x64_pd(pairs, 0xd8)};
+    }
     double lanes[4] = {};
     for (int i = 0; i < 4 && i < n; ++i) lanes[i] = p[i * stride];
     return {_mm256_loadu_pd(lanes)};

@@ -69,6 +69,17 @@ TRACEA_NOINLINE void write_lanes(Half* p, __m128i bits, unsigned lanes) {
         if ((lanes >> i & 1) != 0) p[i] = values[i];
 }
 
+// Eight elements, each the next but one.
+template <class Half>
+TRACEA_INLINE VecF every_other(const Half* p) {
+    const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m128i last = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 7));
+    const __m128i low = _mm_shuffle_epi8(first, _mm_set_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 13, 12, 9, 8, 5, 4, 1, 0));
+    const __m128i high =
+        _mm_shuffle_epi8(last, _mm_set_epi8(15, 14, 11, 10, 7, 6, 3, 2, -1, -1, -1, -1, -1, -1, -1, -1));
+    return from_bits(_mm_or_si128(low, high), Half{});
+}
+
 template <class Half>
 TRACEA_INLINE VecF load_half_masked(const Half* p, Mask<VecF> m) {
     const unsigned lanes = static_cast<unsigned>(_mm256_movemask_ps(m.reg));

@@ -203,6 +203,14 @@ template <class Half>
 TRACEA_INLINE VecF load_half(const Half* p) {
     return from_bits(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), Half{});
 }
+// Sixteen elements, each the next but one.
+template <class Half>
+TRACEA_INLINE VecF every_other(const Half* p) {
+    const __m256i places = _mm256_setr_epi16(0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31);
+    const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i last = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 15));
+    return from_bits(_mm256_permutex2var_epi16(first, places, last), Half{});
+}
 template <class Half>
 TRACEA_INLINE VecF load_half_masked(const Half* p, Mask<VecF> m) {
     return from_bits(_mm256_maskz_loadu_epi16(m.reg, p), Half{});
