@@ -30,6 +30,17 @@ struct Load0 {
     const auto t2 = sub(t0, t1);
     return select(lane_mask<V>(lanes), t2, zero<V>());
   }
+  template <class V>
+  TRACEA_INLINE V mixed_at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    const V v0 = load_strided_mixed<V>(x0 + row * x0_row + col * 2, 2);
+    const V v1 = load_strided_mixed<V>(x1 + row * x1_row + col * 2, 2);
+    const V v2 = mixed(load_partial<V>(x2 + col, V::lanes));
+    const V v3 = mixed(load_partial<V>(x3 + col, V::lanes));
+    const auto t0 = mul(v0, v2);
+    const auto t1 = mul(v1, v3);
+    const auto t2 = sub(t0, t1);
+    return t2;
+  }
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
     prefetch_l1(x2 + col);
     prefetch_l1(x3 + col);
@@ -53,6 +64,17 @@ struct Load1 {
     const auto t1 = mul(v1, v2);
     const auto t2 = add(t0, t1);
     return select(lane_mask<V>(lanes), t2, zero<V>());
+  }
+  template <class V>
+  TRACEA_INLINE V mixed_at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    const V v0 = load_strided_mixed<V>(x0 + row * x0_row + col * 2, 2);
+    const V v1 = load_strided_mixed<V>(x1 + row * x1_row + col * 2, 2);
+    const V v2 = mixed(load_partial<V>(x2 + col, V::lanes));
+    const V v3 = mixed(load_partial<V>(x3 + col, V::lanes));
+    const auto t0 = mul(v0, v3);
+    const auto t1 = mul(v1, v2);
+    const auto t2 = add(t0, t1);
+    return t2;
   }
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
     prefetch_l1(x2 + col);

@@ -72,13 +72,15 @@ def load_functor(
     says_again: bool = False,
     says_one_row: bool = False,
     near: bool = False,
+    mixed: bool = False,
 ) -> str:
     """Return the construction of ``V at<V>(row, col, lanes)`` with zero in the lanes beyond; operand i is Input(i).
 
     ``row_axis`` and ``column_axis`` are the axes, counted from the end, that ``row`` and ``col`` walk. With
     ``says_again`` the functor tells whether it only reads a row as it lies: then reading it twice costs less than
     keeping it, and with ``says_one_row`` whether rows of so many columns follow each other without a gap. With ``near``
-    it asks for what comes into the first cache.
+    it asks for what comes into the first cache. With ``mixed`` it also has ``V mixed_at<V>(row, col)``, a whole vector
+    whose lanes are in the order that ``interleave_mixed`` takes.
     """
     parts = _Parts(printer, compute, row_axis, column_axis)
     loads = parts.loads(expr, operands, first=0)
@@ -95,6 +97,13 @@ def load_functor(
     # second (measured, 4096x4096: two streams 0.94 of the time, three 0.98; one stream the other way 1.04 to 1.1).
     near = near or (len(places) > 1 and not says_again)
     methods = [body, _prefetch(places, hint="prefetch_l1" if near else "prefetch_l2")]
+    if mixed:
+        whole = Writer()
+        head = "V mixed_at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col"
+        with whole.block(f"TRACEA_INLINE {head}{', const Numbers<V>& of' if of_row else ''}) const"):
+            turned = {index: f"of.v{index}" if index in of_row else _mixed(load) for index, load in loads.items()}
+            whole.line(f"return {parts.value(whole, expr, turned)};")
+        methods.insert(1, whole)
     if of_row:
         methods = [*_numbers(of_row), *methods]
     if says_again:
@@ -132,6 +141,13 @@ def store_functor(
             routine = "store_strided" if natural else "store_strided_as"
             body.line(f"{routine}({place} + row * {row_text} + col * {step}, {step}, {value}, lanes);")
     return parts.instance("Store", body, _prefetch(_streams(loads, own=True), *ahead))
+
+
+def _mixed(load: str) -> str:
+    """Return the load of a whole vector whose lanes are in the order that is interleaved."""
+    if load.startswith("load_strided<V>("):
+        return f"load_strided_mixed<V>({load.removeprefix('load_strided<V>(').removesuffix(', lanes)')})"
+    return f"mixed({load.removesuffix(', lanes)')}, V::lanes))"
 
 
 def _streams(loads: dict[int, str], *, own: bool) -> list[str]:

@@ -21,7 +21,9 @@ def pairs_tile(printer: Printer, node: PairsTile) -> None:
     in_turns = (place, other) == (Const(2), Const(1))
     if not in_turns and place != Const(1):
         raise EmitError(node=node.target.buffer, detail="results lie side by side, or the first ones of a row do")
-    first, second = (load_functor(printer, expr, node.inputs, compute) for expr in (node.first, node.second))
+    first, second = (
+        load_functor(printer, expr, node.inputs, compute, mixed=in_turns) for expr in (node.first, node.second)
+    )
     streaming = bool(node.intrinsic.attribute("streaming"))
     rows, columns = (printer.text(extent) for extent in node.target.extent[-3:-1])
     row = printer.text(printer.step(node.target, -3))

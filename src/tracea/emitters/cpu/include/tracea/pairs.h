@@ -1,6 +1,8 @@
 // Blocks of rows of places that have two results each: the parts of complex numbers, the two that a rotary embedding turns.
 //
-// first and second are the load functors that rows.h describes; columns are the places of a row, half of the result's elements.
+// first and second are the load functors that rows.h describes; columns are the places of a row, half of the result's elements. Of what is interleaved they
+// also have whole vectors as interleave_mixed takes them:
+//   template <class V> TRACEA_INLINE V mixed_at(int64_t row, int64_t col) const;
 #ifndef TRACEA_PAIRS_H
 #define TRACEA_PAIRS_H
 
@@ -23,6 +25,12 @@ TRACEA_INLINE void interleave_rows(int64_t rows, int64_t columns, const First& f
         const detail::RowOf<V, Second> seconds(second, row);
         detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
             V low, high;
+            if (n == V::lanes) {
+                interleave_mixed(firsts.mixed_at(col), seconds.mixed_at(col), low, high);
+                store.at(row, 2 * col, low, V::lanes);
+                store.at(row, 2 * col + V::lanes, high, V::lanes);
+                return;
+            }
             interleave(firsts.at(col, n), seconds.at(col, n), low, high);
             const int64_t left = 2 * n - V::lanes;
             store.at(row, 2 * col, low, left < 0 ? 2 * n : V::lanes);

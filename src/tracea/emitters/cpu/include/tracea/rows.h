@@ -176,6 +176,7 @@ struct RowOf {
     int64_t row;
     TRACEA_INLINE RowOf(const Load& source_, int64_t row_) : source(source_), row(row_) {}
     TRACEA_INLINE V at(int64_t col, int64_t n) const { return source.template at<V>(row, col, n); }
+    TRACEA_INLINE V mixed_at(int64_t col) const { return source.template mixed_at<V>(row, col); }
 };
 template <class V, class Load>
 struct RowOf<V, Load, std::void_t<typename Load::template Numbers<V>>> {
@@ -185,6 +186,7 @@ struct RowOf<V, Load, std::void_t<typename Load::template Numbers<V>>> {
     TRACEA_INLINE RowOf(const Load& source_, int64_t row_)
         : source(source_), row(row_), numbers(source_.template numbers<V>(row_)) {}
     TRACEA_INLINE V at(int64_t col, int64_t n) const { return source.template at<V>(row, col, n, numbers); }
+    TRACEA_INLINE V mixed_at(int64_t col) const { return source.template mixed_at<V>(row, col, numbers); }
 };
 }  // namespace detail
 

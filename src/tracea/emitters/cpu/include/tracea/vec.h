@@ -31,6 +31,8 @@
 //   split_exponent(a, m, e)                         a = m * 2^e, m in [2/3, 4/3), a positive and finite (float only)
 //   reciprocal_estimate rsqrt_estimate              relative error <= 2^-8 at least, NaN, infinity and zero as in the exact function (float only)
 //   interleave(a, b, low, high)                     the lanes of a and b in turns: a0 b0 a1 b1 ...; low has the first of them, high the others
+//   interleave_mixed(a, b, low, high)               the same of vectors whose lanes mixed(v) and load_strided_mixed<V>(p, stride) put into an order of the
+//                                                   instruction set's own, which saves turning them across its halves
 //   reduce_add reduce_max reduce_min                over the lanes; max and min are NaN if any lane is; the order of the sum is fixed per ISA
 //   prefetch_l1(p)  prefetch_l1_write(p)  prefetch_l2(p)
 #ifndef TRACEA_VEC_H
@@ -121,6 +123,32 @@ TRACEA_INLINE void store_strided_half(Half* p, int64_t stride, VecF v, int64_t n
 }
 TRACEA_INLINE void store_strided(f16* p, int64_t stride, VecF v, int64_t n) { store_strided_half(p, stride, v, n); }
 TRACEA_INLINE void store_strided(bf16* p, int64_t stride, VecF v, int64_t n) { store_strided_half(p, stride, v, n); }
+
+// ---- lanes in an order that is interleaved fast -----------------------------------------------------------------------------------------------
+#if !defined(TRACEA_ISA_AVX2)
+template <class V>
+TRACEA_INLINE V mixed(V v) {
+    return v;
+}
+template <class V>
+TRACEA_INLINE void interleave_mixed(V a, V b, V& low, V& high) {
+    interleave(a, b, low, high);
+}
+#endif
+template <class V, class Storage>
+TRACEA_INLINE V load_strided_mixed(const Storage* p, int64_t stride) {
+    return mixed(load_strided<V>(p, stride, V::lanes));
+}
+#if defined(TRACEA_ISA_AVX2)
+template <class V>
+TRACEA_INLINE V load_strided_mixed(const float* p, int64_t stride) {
+    return stride == 2 ? detail::pairs_apart(p) : mixed(load_strided<V>(p, stride, V::lanes));
+}
+template <class V>
+TRACEA_INLINE V load_strided_mixed(const double* p, int64_t stride) {
+    return stride == 2 ? detail::pairs_apart(p) : mixed(load_strided<V>(p, stride, V::lanes));
+}
+#endif
 
 // The vector that arithmetic on a storage type uses.
 template <class Storage>

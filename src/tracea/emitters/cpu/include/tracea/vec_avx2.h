@@ -132,13 +132,21 @@ TRACEA_NOINLINE inline __m256 gathered(const float* p, int64_t s, int64_t n) {
     for (int i = 0; i < 8 && i < n; ++i) lanes[i] = p[i * s];
     return _mm256_loadu_ps(lanes);
 }
+// Every other element, mixed; nothing is read beyond the last one.
+TRACEA_INLINE VecF pairs_apart(const float* p) {
+    return {_mm256_shuffle_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 7), 0xd8)};
+}
+TRACEA_INLINE VecD pairs_apart(const double* p) {
+    return {_mm256_shuffle_pd(_mm256_loadu_pd(p), _mm256_loadu_pd(p + 3), 0xa)};
+}
 }  // namespace detail
+// The two quarters in the middle exchanged, which the unpacking instructions, each in its half, undo. Twice is not at all.
+TRACEA_INLINE VecF mixed(VecF v) { return {_mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v.reg), 0xd8))}; }
+TRACEA_INLINE VecD mixed(VecD v) { return {_mm256_permute4x64_pd(v.reg, 0xd8)}; }
 template <class V>
 TRACEA_INLINE V load_strided(const float* p, int64_t stride, int64_t n) {
     if (stride != 2 || n < 8) return {detail::gathered(p, stride, n)};
-    // Nothing is read beyond the last element.
-    const __m256 pairs = _mm256_shuffle_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 7), 0xd8);
-    return {_mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8))};
+    return mixed(detail::pairs_apart(p));
 }
 
 // ---- double: loads and stores ------------------------------------------------------------------------------------------------------------------
@@ -179,10 +187,7 @@ TRACEA_INLINE V load_repeated(const double* p) {
 }
 template <class V>
 TRACEA_INLINE V load_strided(const double* p, int64_t stride, int64_t n) {
-    if (stride == 2 && n >= 4) {
-        const __m256d pairs = _mm256_shuffle_pd(_mm256_loadu_pd(p), _mm256_loadu_pd(p + 3), 0xa);
-        return {_mm256_permute4x64_pd(pairs, 0xd8)};
-    }
+    if (stride == 2 && n >= 4) return mixed(detail::pairs_apart(p));
     double lanes[4] = {};
     for (int i = 0; i < 4 && i < n; ++i) lanes[i] = p[i * stride];
     return {_mm256_loadu_pd(lanes)};
@@ -318,6 +323,14 @@ TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
 }
 
 // ---- lanes in turns ------------------------------------------------------------------------------------------------------------------------------
+TRACEA_INLINE void interleave_mixed(VecF a, VecF b, VecF& low, VecF& high) {
+    low.reg = _mm256_unpacklo_ps(a.reg, b.reg);
+    high.reg = _mm256_unpackhi_ps(a.reg, b.reg);
+}
+TRACEA_INLINE void interleave_mixed(VecD a, VecD b, VecD& low, VecD& high) {
+    low.reg = _mm256_unpacklo_pd(a.reg, b.reg);
+    high.reg = _mm256_unpackhi_pd(a.reg, b.reg);
+}
 TRACEA_INLINE void interleave(VecF a, VecF b, VecF& low, VecF& high) {
     const __m256 firsts = _mm256_unpacklo_ps(a.reg, b.reg);
     const __m256 lasts = _mm256_unpackhi_ps(a.reg, b.reg);
