@@ -36,6 +36,7 @@ from tracea.core.op import (
     MomentsOp,
     NormGradientOp,
     Op,
+    PairsOp,
     PointwiseOp,
     ReduceKind,
     ReduceOp,
@@ -361,7 +362,7 @@ def test_every_result_of_the_ops_of_all_kernels_is_nan_once_and_infinite_once(rn
     # Without a visible key, a listed row or a term a result is 0; indices are numbers.
     others = (AttentionGradientOp, LargestOp, NormGradientOp, SumRowsOp)
     # An infinity becomes NaN, as in a variance, or what an activation makes of it.
-    bounded = (RowOp, StatisticsOp, MomentsOp, PointwiseOp)
+    bounded = (RowOp, StatisticsOp, MomentsOp, PointwiseOp, PairsOp)
     left: list[str] = []
     for name, op in ops_of_all_kernels().items():
         floats = all(kind.dtype.is_float for kind in op.operands[:1])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tracea.core.accuracy import error_bound
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
 from tracea.doctor.select import decide
@@ -134,8 +135,7 @@ def test_products_of_few_rows(variant: str, threads: int, rng: np.random.Generat
         out = np.full((m, n), np.nan, np.float32)
         compiled = compile_node(op, {}, threads=threads, variant=variant, library=False)
         compiled.program.bound(*arrays, out=out, threads=threads)()
-        bound = 4e-7 * (np.abs(a) @ np.abs(b) + np.abs(bias) + np.abs(residual))
-        assert (np.abs(out - expected) <= bound).all(), f"{m}x{n}x{k}"
+        assert (np.abs(out - expected) <= error_bound(op, arrays)).all(), f"{m}x{n}x{k}"
 
 
 @pytest.mark.parametrize(

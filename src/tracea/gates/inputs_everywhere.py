@@ -305,12 +305,16 @@ def _moments(op: MomentsOp, values: list[Floats], rng: np.random.Generator, turn
 
 
 def _elements(op: Op, values: list[Floats], rng: np.random.Generator, turn: int) -> None:
-    """Elements are NaN and infinite in turn: of all operands that are moved, of the first that arithmetic reads."""
+    """Elements are NaN and infinite in turn: of all operands that are moved, of the first that each chain reads."""
     floats = [index for index, kind in enumerate(op.operands) if kind.dtype.is_float]
     if isinstance(op, PointwiseOp | PairsOp):
-        count = op.infer().elements // (1 if isinstance(op, PointwiseOp) else 2)
-        floats = [next((index for index in floats if op.operands[index].elements == count), floats[0])]
-    for index in floats:
+        chains = (op.expr,) if isinstance(op, PointwiseOp) else op.expressions
+        count = op.infer().elements // len(chains)
+        read = [[index for index in expr.inputs() if index in floats] for expr in chains]
+        floats = [
+            next((index for index in each if op.operands[index].elements == count), each[0]) for each in read if each
+        ]
+    for index in dict.fromkeys(floats):
         size = values[index].size
         odd = np.where(_lines(size, turn, 2) == 0, np.nan, rng.choice([-np.inf, np.inf], size))
         values[index] = odd.reshape(values[index].shape)
