@@ -114,17 +114,7 @@ class Search:
     def request(self, trial: Trial) -> Any:
         """Return what the child is asked about a trial, which is timed beside the first schedule that was verified."""
         self.note_load()
-        candidate = Candidate(variant=self._variant, schedule=schedule_of(trial.schedule).key)
-        return msgspec.to_builtins(
-            Request(
-                op=self.op.to_dict(),
-                constants=self.constants,
-                threads=self.threads,
-                seed=self.seed,
-                candidates=(candidate,),
-                reference=self._reference,
-            )
-        )
+        return self._asked([Candidate(variant=self._variant, schedule=schedule_of(trial.schedule).key)])
 
     def compile_first(self, variants: Sequence[Variant], evaluation: IsolatedEvaluation) -> None:
         """Compile the first schedules of all variants at once, where they are not tried yet and there are cores."""
@@ -138,10 +128,10 @@ class Search:
         if self.budget.seconds is not None:  # as many as take no longer than the first trial alone
             first = first[: self._together]
         if len(first) > 1 and self._together > 1:
-            evaluation.prepare(self._ahead(first))
+            evaluation.prepare(self._asked(first, ahead=True))
 
-    def _ahead(self, candidates: Sequence[Candidate]) -> Any:
-        """Return what the child is asked to compile."""
+    def _asked(self, candidates: Sequence[Candidate], *, ahead: bool = False) -> Any:
+        """Return a request of the child: to judge and time one candidate, or to compile all of them ``ahead``."""
         return msgspec.to_builtins(
             Request(
                 op=self.op.to_dict(),
@@ -149,7 +139,8 @@ class Search:
                 threads=self.threads,
                 seed=self.seed,
                 candidates=tuple(candidates),
-                ahead=True,
+                reference=self._reference,
+                ahead=ahead,
             )
         )
 
@@ -164,8 +155,9 @@ class Search:
             key=study_key(self.op, variant.id, self.threads, self.constants),
             on_trial=lambda progress: self._tell(variant.id, progress),
             prepare=lambda ahead: evaluation.prepare(
-                self._ahead(
-                    [Candidate(variant=variant.id, schedule=schedule_of(trial.schedule).key) for trial in ahead]
+                self._asked(
+                    [Candidate(variant=variant.id, schedule=schedule_of(trial.schedule).key) for trial in ahead],
+                    ahead=True,
                 )
             ),
             together=self._together,

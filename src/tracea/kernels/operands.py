@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import BlockedLayout, Dim, TensorType
 from tracea.errors import InvalidDType, InvalidShape, InvalidStride
+from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Param
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["bind", "params_of", "scratch", "tensor_buffer", "vector_lanes"]
+__all__ = ["bind", "params_of", "scratch", "tensor_buffer", "vector_lanes", "window"]
 
 
 def tensor_buffer(
@@ -62,6 +63,15 @@ def _stride(type_: TensorType, axis: int) -> int | None:
     if type_.layout is None and not type_.is_static:
         return 1 if axis == type_.rank - 1 else None
     return type_.strides[axis]
+
+
+def window(buffer: Buffer, offset: Sequence[Index], extent: Sequence[Index]) -> Region:
+    """Return a rectangle of a buffer of :func:`tensor_buffer`; the one element of an axis of extent 1."""
+    single = [size == Const(1) for size in buffer.shape]
+    return buffer.region(
+        tuple(Const(0) if one else first for one, first in zip(single, offset, strict=True)),
+        tuple(Const(1) if one else size for one, size in zip(single, extent, strict=True)),
+    )
 
 
 def scratch(name: str, dtype: DType, space: MemorySpace, *shape: Index | int) -> Buffer:

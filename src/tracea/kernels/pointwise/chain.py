@@ -8,6 +8,7 @@ from typing import Any
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.kernels.axes import AxisPlan
+from tracea.kernels.operands import window
 from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_ELEMENTS, CPU_VECTORS, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import (
@@ -110,8 +111,8 @@ def build_chain(op: PointwiseOp, schedule: Schedule, target: Target) -> TileKern
         return PointwiseTile(
             intrinsic=intrinsic,
             expr=op.expr,
-            inputs=tuple(operands.window(buffer, offset, extent) for buffer in operands.inputs),
-            target=operands.window(operands.y, offset, extent),
+            inputs=tuple(window(buffer, offset, extent) for buffer in operands.inputs),
+            target=window(operands.y, offset, extent),
         )
 
     if operands.rank == 1 or split == "columns":

@@ -12,14 +12,14 @@ from tracea.core.ops.pairs import PairsOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.gemm.operands import kernel_name
-from tracea.kernels.operands import params_of, tensor_buffer
+from tracea.kernels.operands import params_of, tensor_buffer, window
 from tracea.kernels.requirements import CPU_ELEMENTS, CPU_VECTORS, condition, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import default_blocks, piece_of_row, streams
 from tracea.kernels.rows.operands import known
 from tracea.kernels.rows.statistics import loops_over
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
-from tracea.semantic.access import Intrinsic, Region, as_given
+from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import Const, Index, Param, Var
 from tracea.semantic.nodes_pairs import PairsTile
 from tracea.semantic.schedule import Schedule
@@ -90,7 +90,7 @@ def build_pairs(op: PairsOp, schedule: Schedule, target: Target) -> TileKernel:
         ),
         first=op.first,
         second=op.second,
-        inputs=tuple(_window(buffer, offset, extent) for buffer in inputs),
+        inputs=tuple(window(buffer, offset, extent) for buffer in inputs),
         target=y.region((*offset, Const(0)), (*extent, Const(2))),
     )
     axes = list(range(rank if split == "columns" else rank - 1))
@@ -115,14 +115,6 @@ def _in_twos(buffer: Buffer, type_: TensorType, axis: int) -> Buffer:
     if type_.strides[axis] == 2 and isinstance(strides[axis], Param):
         strides[axis] = Const(2)
     return replace(buffer, strides=tuple(strides))
-
-
-def _window(buffer: Buffer, offset: list[Index], extent: list[Index]) -> Region:
-    single = [size == Const(1) for size in buffer.shape]
-    return buffer.region(
-        tuple(Const(0) if one else first for one, first in zip(single, offset, strict=True)),
-        tuple(Const(1) if one else size for one, size in zip(single, extent, strict=True)),
-    )
 
 
 def _compute(op: PairsOp) -> DType:

@@ -18,7 +18,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.gemm.operands import kernel_name
-from tracea.kernels.operands import params_of, tensor_buffer
+from tracea.kernels.operands import params_of, tensor_buffer, window
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import streams
@@ -30,7 +30,7 @@ from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import Const, Index, Param, Var
 from tracea.semantic.nodes import PointwiseTile
 from tracea.semantic.schedule import Schedule
-from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
+from tracea.semantic.tile_kernel import BufferRole, TileKernel
 from tracea.targets.target import Target
 
 __all__ = ["TRANSPOSE", "TRANSPOSE_ID", "build_transpose", "transpose_types"]
@@ -139,8 +139,8 @@ def build_transpose(op: PointwiseOp, schedule: Schedule, target: Target) -> Tile
             ),
         ),
         expr=Input(0),
-        inputs=(_window(x, offset, extent),),
-        target=_window(y, offset, extent),
+        inputs=(window(x, offset, extent),),
+        target=window(y, offset, extent),
     )
     step, tasks = Const(schedule.integer("block")), schedule.integer("tasks")
     body = loops_over((node,), list(range(rank - 1)), sizes=sizes, blocked=rank - 2, step=step, tasks=tasks)
@@ -153,14 +153,6 @@ def build_transpose(op: PointwiseOp, schedule: Schedule, target: Target) -> Tile
         params=params_of((x, y)),
         buffers=(x, y),
         body=body,
-    )
-
-
-def _window(buffer: Buffer, offset: Sequence[Index], extent: Sequence[Index]) -> Any:
-    single = [size == Const(1) for size in buffer.shape]
-    return buffer.region(
-        tuple(Const(0) if one else first for one, first in zip(single, offset, strict=True)),
-        tuple(Const(1) if one else size for one, size in zip(single, extent, strict=True)),
     )
 
 

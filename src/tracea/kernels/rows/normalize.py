@@ -14,7 +14,7 @@ from typing import Any
 from tracea.core.ops.rows import RowKind, RowOp
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.cores import fetches_far
-from tracea.kernels.operands import scratch, vector_lanes
+from tracea.kernels.operands import scratch, vector_lanes, window
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_ELEMENTS, CPU_VECTORS, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import (
@@ -91,13 +91,13 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
                     *((("near", 1),) if _is_near(schedule) else ()),
                 ),
             ),
-            inputs=tuple(operands.window(buffer, offset, extent) for buffer in xs),
+            inputs=tuple(window(buffer, offset, extent) for buffer in xs),
             prologue=op.prologue,
             epilogue=EpilogueCall(
                 expr=op.epilogue.expr,
-                operands=tuple(operands.window(buffer, offset, extent) for buffer in extras),
+                operands=tuple(window(buffer, offset, extent) for buffer in extras),
             ),
-            target=operands.window(operands.y, offset, extent),
+            target=window(operands.y, offset, extent),
             scratch=row.whole(),
             eps=op.eps,
         )

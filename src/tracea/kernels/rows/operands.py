@@ -10,7 +10,6 @@ from tracea.core.tensor_type import Dim, TensorType
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, tensor_buffer
-from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Param, Var
 from tracea.semantic.nodes import Barrier, Block, For, Level, Node, Parallel
 from tracea.semantic.schedule import Schedule
@@ -51,14 +50,6 @@ class RowOperands:
     def rank(self) -> int:
         """Number of merged axes."""
         return len(self.sizes)
-
-    def window(self, buffer: Buffer, offset: Sequence[Index], extent: Sequence[Index]) -> Region:
-        """Return a rectangle of a buffer; the one element of an axis of extent 1."""
-        single = [size == Const(1) for size in buffer.shape]
-        return buffer.region(
-            tuple(Const(0) if one else start for one, start in zip(single, offset, strict=True)),
-            tuple(Const(1) if one else size for one, size in zip(single, extent, strict=True)),
-        )
 
     def over_blocks(
         self,
