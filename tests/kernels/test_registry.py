@@ -28,6 +28,7 @@ from tracea.targets import load
 # A whole new variant, as its one file would be: y = x by blocks of columns.
 NEW_FILE = """
 from tracea.core.ops.pointwise import PointwiseOp
+from tracea.kernels.operands import window
 from tracea.kernels.pointwise.chain import chain_plan
 from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_VECTORS, condition
@@ -43,9 +44,9 @@ def build(op, schedule, target):
     intrinsic = map_tile(compute_type(op.out_dtype), streaming=False)
 
     def tile(offset, extent):
-        inputs = tuple(operands.window(buffer, offset, extent) for buffer in operands.inputs)
+        inputs = tuple(window(buffer, offset, extent) for buffer in operands.inputs)
         return PointwiseTile(
-            intrinsic=intrinsic, expr=op.expr, inputs=inputs, target=operands.window(operands.y, offset, extent)
+            intrinsic=intrinsic, expr=op.expr, inputs=inputs, target=window(operands.y, offset, extent)
         )
 
     body = operands.over_blocks(operands.rank - 1, schedule.integer("columns"), tile)
