@@ -17,7 +17,7 @@ from tracea.core.expr import Binary, Constant, Expr, Input, Unary
 from tracea.core.function import BinaryFunction, UnaryFunction
 from tracea.core.op import Op, PairsOp, PointwiseOp, ReduceKind, ReduceOp
 
-__all__ = ["computed_in", "has_wide_arithmetic", "is_narrowed"]
+__all__ = ["computed_in", "has_wide_arithmetic", "is_narrowed", "is_stored_as_computed"]
 
 _WIDE: Final = frozenset({DType.F64, DType.I64, DType.I32})  # f32 does not hold their values
 
@@ -26,6 +26,11 @@ def computed_in(dtypes: Iterable[DType]) -> DType:
     """Return what kernels compute scalars in between these element types: f64 where f32 would lose bits of one."""
     found = frozenset(dtypes)
     return DType.F64 if found & _WIDE or not any(dtype.is_float for dtype in found) else DType.F32
+
+
+def is_stored_as_computed(out: DType, dtypes: Iterable[DType]) -> bool:
+    """Tell whether results of a float type computed from these are f64 in both or neither: what a plain store does."""
+    return (out is DType.F64) == (computed_in((*dtypes, out)) is DType.F64)
 
 
 def has_wide_arithmetic(op: Op) -> bool:

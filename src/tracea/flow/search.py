@@ -92,9 +92,7 @@ class Search:
         All that were tried count, and those of the first ones that are left: a default that was killed has no record.
         """
         space = self._space(variant)
-        before = tried(self.op, variant.id, self.threads, self.constants)
-        done = {row for schedule in before if (row := space.encode(schedule.values_)) is not None}
-        return max(1, len(done.union(self._known_rows(variant, space))))
+        return max(1, len(self._tried_rows(variant, space).union(self._known_rows(variant, space))))
 
     @property
     def is_out_of_time(self) -> bool:
@@ -121,8 +119,7 @@ class Search:
         first: list[Candidate] = []
         for each in variants:
             space = self._space(each)
-            before = tried(self.op, each.id, self.threads, self.constants)
-            done = {space.encode(schedule.values_) for schedule in before}
+            done = self._tried_rows(each, space)
             rows = (row for row in self._known_rows(each, space) if row not in done)
             first += [Candidate(variant=each.id, schedule=schedule_of(space.decode(row)).key) for row in rows]
         if self.budget.seconds is not None:  # as many as take no longer than the first trial alone
@@ -220,6 +217,11 @@ class Search:
         similar = (space.encode(seed.values_) for seed in self.guidance[variant.id].seeds)
         seeds = list(dict.fromkeys((*self._known_rows(variant, space), *heroes, *(row for row in similar if row))))
         return make_sampler(self.sampler, space, seed=self.seed, seeds=seeds)
+
+    def _tried_rows(self, variant: Variant, space: SearchSpace) -> set[Row]:
+        """Return what was tried before, as far as the space has it."""
+        before = tried(self.op, variant.id, self.threads, self.constants)
+        return {row for schedule in before if (row := space.encode(schedule.values_)) is not None}
 
     def _known_rows(self, variant: Variant, space: SearchSpace) -> list[Row]:
         """Return the default, and what was best before the toolchain changed or elsewhere, where the space has it."""

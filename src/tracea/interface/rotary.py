@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from tracea.core.arithmetic import computed_in
-from tracea.core.dtype import DType
+from tracea.core.arithmetic import is_stored_as_computed
 from tracea.core.expr import Expr, Input
 from tracea.core.op import PairsOp, PointwiseOp
 from tracea.core.tensor_type import StridedLayout, TensorType
@@ -93,8 +92,8 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
 
     (source, apart), (result, between) = part(x), part(y)
     parts, inputs = (Part(0), Part(0, apart), Part(1), Part(2)), (source, source, *tables)
-    wide = computed_in((*(type_.dtype for type_ in inputs), y.dtype)) is DType.F64
-    if y.strides[-1] == 1 and wide == (y.dtype is DType.F64):  # else pointwise.pairs does not store it
+    # What pointwise.pairs stores, else a kernel for each part.
+    if y.strides[-1] == 1 and is_stored_as_computed(y.dtype, (type_.dtype for type_ in inputs)):
         first, second = turned
         op = PairsOp(first=first, second=second, inputs=inputs, out_dtype=y.dtype, halves=not interleaved, out=y)
         return compile_sections(

@@ -33,17 +33,6 @@ class Calls(nn.Module):
         return self.called(self, *inputs)
 
 
-class Returns(nn.Module):
-    """Calls a function."""
-
-    def __init__(self, called: Callable[..., Any]) -> None:
-        super().__init__()
-        self.called = called
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.called(*inputs)
-
-
 def rotary(module: Any, x: torch.Tensor) -> torch.Tensor:
     pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * module.turns[: x.shape[1], None]).flatten(3)
@@ -182,13 +171,13 @@ def test_rotary_embeddings_run_as_they_are_written() -> None:
 def test_pairs_of_any_width_lie_where_they_are_joined() -> None:
     """One pair a row too, alone and beside a part that passes, in turns and in halves."""
 
-    def pairs(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def pairs(_: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         halves = torch.cat((x.sin(), x * 0.5), -1)
         turns = torch.stack((x.sin(), x * 0.5), -1).flatten(-2)
         return halves, turns, torch.cat((turns, x, x[..., :1]), -1), torch.cat((halves, x), -1).softmax(-1)
 
     for shape in ((8, 1), (2, 3, 1), (3, 5)):
-        module, x = Returns(pairs), torch.randn(shape)
+        module, x = Calls(pairs), torch.randn(shape)
         fast = tracea.optimize(module, (x,), budget=None, threads=1, listener=lambda *_: None)
         for got, wanted in zip(fast(x), module(x), strict=True):
             torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracea.core.arithmetic import computed_in
-from tracea.core.dtype import DType
+from tracea.core.arithmetic import is_stored_as_computed
 from tracea.core.expr import Expr, Input
 from tracea.core.graph import Graph, Node
 from tracea.core.op import JoinOp, PairsOp, PointwiseOp, SourceOp, ViewKind, ViewOp
@@ -59,7 +58,7 @@ def _fuse(draft: Draft, join: Node, op: JoinOp) -> None:
     first, second = (_expression(draft, name, name in made, inputs) for name in names)
     types = tuple(draft.nodes[name].type for name in inputs)
     out = op.infer()
-    if (computed_in((*(type_.dtype for type_ in types), out.dtype)) is DType.F64) != (out.dtype is DType.F64):
+    if not is_stored_as_computed(out.dtype, (type_.dtype for type_ in types)):
         return
     done = PairsOp(first=first, second=second, inputs=types, out_dtype=out.dtype, halves=halves, out=out)
     if done.shape != op.shape:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from tracea.core.arithmetic import computed_in
+from tracea.core.arithmetic import computed_in, is_stored_as_computed
 from tracea.core.dtype import DType
 from tracea.core.ops.pairs import PairsOp
 from tracea.core.tensor_type import StridedLayout, TensorType
@@ -146,8 +146,8 @@ def _space(op: PairsOp, target: Target) -> ScheduleSpace:
 
 
 def _has_place(op: PairsOp, _: Target) -> bool:
-    wide = (op.out_dtype is DType.F64) == (_compute(op) is DType.F64)
-    return wide and op.out_dtype.is_float and op.infer().strides[-1] == 1
+    plain = is_stored_as_computed(op.out_dtype, (x.dtype for x in op.inputs))
+    return plain and op.out_dtype.is_float and op.infer().strides[-1] == 1
 
 
 PAIRS_ID: Final = "pointwise.pairs"

@@ -2,7 +2,7 @@
 //
 // first and second are the load functors that rows.h describes; columns are the places of a row, half of the result's elements. Of what is interleaved they
 // also have whole vectors as interleave_mixed takes them:
-//   template <class V> TRACEA_INLINE V mixed_at(int64_t row, int64_t col) const;
+//   template <class V> TRACEA_INLINE V mixed_at(int64_t row, int64_t col) const;                                  // with numbers of a row as at has them
 #ifndef TRACEA_PAIRS_H
 #define TRACEA_PAIRS_H
 

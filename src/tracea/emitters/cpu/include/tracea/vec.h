@@ -40,6 +40,8 @@
 
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "tracea/config.h"
 #include "tracea/storage.h"
 
@@ -137,18 +139,13 @@ TRACEA_INLINE void interleave_mixed(V a, V b, V& low, V& high) {
 #endif
 template <class V, class Storage>
 TRACEA_INLINE V load_strided_mixed(const Storage* p, int64_t stride) {
+#if defined(TRACEA_ISA_AVX2)
+    if constexpr (std::is_floating_point_v<Storage>) {
+        if (stride == 2) return detail::pairs_apart(p);
+    }
+#endif
     return mixed(load_strided<V>(p, stride, V::lanes));
 }
-#if defined(TRACEA_ISA_AVX2)
-template <class V>
-TRACEA_INLINE V load_strided_mixed(const float* p, int64_t stride) {
-    return stride == 2 ? detail::pairs_apart(p) : mixed(load_strided<V>(p, stride, V::lanes));
-}
-template <class V>
-TRACEA_INLINE V load_strided_mixed(const double* p, int64_t stride) {
-    return stride == 2 ? detail::pairs_apart(p) : mixed(load_strided<V>(p, stride, V::lanes));
-}
-#endif
 
 // The vector that arithmetic on a storage type uses.
 template <class Storage>

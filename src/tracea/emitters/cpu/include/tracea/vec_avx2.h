@@ -331,17 +331,9 @@ TRACEA_INLINE void interleave_mixed(VecD a, VecD b, VecD& low, VecD& high) {
     low.reg = _mm256_unpacklo_pd(a.reg, b.reg);
     high.reg = _mm256_unpackhi_pd(a.reg, b.reg);
 }
-TRACEA_INLINE void interleave(VecF a, VecF b, VecF& low, VecF& high) {
-    const __m256 firsts = _mm256_unpacklo_ps(a.reg, b.reg);
-    const __m256 lasts = _mm256_unpackhi_ps(a.reg, b.reg);
-    low.reg = _mm256_permute2f128_ps(firsts, lasts, 0x20);
-    high.reg = _mm256_permute2f128_ps(firsts, lasts, 0x31);
-}
-TRACEA_INLINE void interleave(VecD a, VecD b, VecD& low, VecD& high) {
-    const __m256d firsts = _mm256_unpacklo_pd(a.reg, b.reg);
-    const __m256d lasts = _mm256_unpackhi_pd(a.reg, b.reg);
-    low.reg = _mm256_permute2f128_pd(firsts, lasts, 0x20);
-    high.reg = _mm256_permute2f128_pd(firsts, lasts, 0x31);
+template <class V>
+TRACEA_INLINE void interleave(V a, V b, V& low, V& high) {
+    interleave_mixed(mixed(a), mixed(b), low, high);
 }
 
 // ---- reductions --------------------------------------------------------------------------------------------------------------------------------
