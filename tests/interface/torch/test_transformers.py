@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracea
 from tracea.core.graph import Graph
-from tracea.core.op import WITHOUT_KERNEL, AttentionOp, GatherRowsOp, GemmOp, PointwiseOp, RowOp
+from tracea.core.op import WITHOUT_KERNEL, AttentionOp, GatherRowsOp, GemmOp, PairsOp, PointwiseOp, RowOp
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.errors import UnsupportedNode
 from tracea.interface.torch.capture import capture
@@ -112,8 +112,9 @@ def test_heads_are_never_copied(written_out: bool) -> None:
 @WRITTEN
 def test_a_rotation_is_two_kernels_and_shared_keys_stay_shared(written_out: bool) -> None:
     _, ops = kernels(*built(llama_block, written_out))
-    pointwise = [op for op in ops if isinstance(op, PointwiseOp)]
-    assert len(pointwise) == 4  # queries and keys, each in halves
+    rotations = [op for op in ops if isinstance(op, PairsOp)]
+    assert len(rotations) == 2  # queries and keys, both halves of each by one kernel
+    assert not [op for op in ops if isinstance(op, PointwiseOp)]
     (attention,) = [op for op in ops if isinstance(op, AttentionOp)]
     assert (attention.q.shape[1], attention.k.shape[1]) == (4, 2)
 
