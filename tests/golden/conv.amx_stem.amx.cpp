@@ -1,4 +1,4 @@
-// conv2d_1x3x224x224_by_64x3x7x7_f32_cea2f0ccd8a911a0 | conv.amx_stem | amx, avx512 | kb=64,overlap=0,rows=11
+// conv2d_1x3x224x224_by_64x3x7x7_f32_cea2f0ccd8a911a0 | conv.amx_stem | amx, avx512 | kb=64,rows=11
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -15,7 +15,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_amx_stem_ef291e183d52d66003b9_text {
+namespace tracea_conv_amx_stem_237c42062807a7ec30b7_text {
 using namespace tracea;
 
 static_assert(32 == kGranule && 32 == kGranule, "the kernel was built for these granules");
@@ -33,7 +33,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_stem_ef291e183d52d66003b9(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_stem_237c42062807a7ec30b7(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -65,7 +65,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_stem_ef29
     const int64_t pack_wide = min_index(k - pack_first, 32);
     for (int64_t pack_tap = 0; pack_tap < 7; ++pack_tap) {
       // Pack w[pack_group : +1, pack_tap : +1, 0 : +7, 0 : +3, pack_first : +pack_wide] -> panels
-      pack_windows<3, false>(w + pack_first * w_stride4 + pack_group * w_stride0 + pack_tap * w_stride1, MergedSteps{{1, 7, 3}, {w_stride1, w_stride2, w_stride3}}, w_stride4, pack_wide, panels + (k + 31) / 32 * pack_group * 21504 + pack_first / 32 * 21504 + pack_tap * 3072);
+      pack_windows<3>(w + pack_first * w_stride4 + pack_group * w_stride0 + pack_tap * w_stride1, MergedSteps{{1, 7, 3}, {w_stride1, w_stride2, w_stride3}}, w_stride4, pack_wide, panels + (k + 31) / 32 * pack_group * 21504 + pack_first / 32 * 21504 + pack_tap * 3072);
     }
   }
   team_barrier(call, rank);
@@ -84,8 +84,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_stem_ef29
     // MicroKernel y[image : +1, 0 : +1, top : +band, 0 : +q, first : +filters]
     {
       const auto sink = pixel_sink<true>(y + first * y_stride4 + image * y_stride0 + q * top, y_stride4, Epilogue0{x1 + first});
-      amx_conv<3>(ConvWindow{band, q, filters, 7, 1, 1, 1}, halo, HaloShape{1, 30, q, 2, 1}, panels + (k + 31) / 32 * group * 21504 + first / 32 * 21504, 21504, sink);
+      amx_conv<3, true>(ConvWindow{band, q, filters, 7, 1, 1, 1}, halo, HaloShape{1, 30, q, 2, 1}, panels + (k + 31) / 32 * group * 21504 + first / 32 * 21504, 21504, sink);
     }
   }
 }
-}  // namespace tracea_conv_amx_stem_ef291e183d52d66003b9_text
+}  // namespace tracea_conv_amx_stem_237c42062807a7ec30b7_text

@@ -1,4 +1,4 @@
-// conv2d_1x3x224x224_by_64x3x7x7_f32_cea2f0ccd8a911a0 | conv.amx_stem_prepacked | amx, avx512 | kb=64,overlap=0,rows=11
+// conv2d_1x3x224x224_by_64x3x7x7_f32_cea2f0ccd8a911a0 | conv.amx_stem_prepacked | amx, avx512 | kb=64,rows=11
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -12,7 +12,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_amx_stem_prepacked_d4dbdf13b7d95623d52f_text {
+namespace tracea_conv_amx_stem_prepacked_42092f9160f0eb2d8f53_text {
 using namespace tracea;
 
 static_assert(32 == kGranule, "the kernel was built for these granules");
@@ -28,7 +28,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_stem_prepacked_d4dbdf13b7d95623d52f(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_stem_prepacked_42092f9160f0eb2d8f53(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const bf16* const w = static_cast<const bf16*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -62,8 +62,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_stem_prep
     // MicroKernel y[image : +1, 0 : +1, top : +band, 0 : +q, first : +filters]
     {
       const auto sink = pixel_sink<true>(y + first * y_stride4 + image * y_stride0 + q * top, y_stride4, Epilogue0{x1 + first});
-      amx_conv<3>(ConvWindow{band, q, filters, 7, 1, 1, 1}, halo, HaloShape{1, 30, q, 2, 1}, w + (k + 31) / 32 * group * 21504 + first / 32 * 21504, 21504, sink);
+      amx_conv<3, true>(ConvWindow{band, q, filters, 7, 1, 1, 1}, halo, HaloShape{1, 30, q, 2, 1}, w + (k + 31) / 32 * group * 21504 + first / 32 * 21504, 21504, sink);
     }
   }
 }
-}  // namespace tracea_conv_amx_stem_prepacked_d4dbdf13b7d95623d52f_text
+}  // namespace tracea_conv_amx_stem_prepacked_42092f9160f0eb2d8f53_text

@@ -179,7 +179,7 @@ def amx_conv_cases() -> tuple[Case, ...]:
 def stem_cases() -> tuple[Case, ...]:
     """Kernels on matrix tiles whose granules are filled by taps: one row of them, several, rows unread."""
     seven = {"kernel": (7, 7), "padding": (3, 3), "stride": (2, 2)}
-    band, last = {"rows": 3, "kb": 32, "overlap": 0}, {"channels_last": True}
+    band, last = {"rows": 3, "kb": 32}, {"channels_last": True}
     return (
         Case.of("amx_stem_default", "conv.amx_stem", conv(3, (23, 26), 40, **seven)),
         Case.of("amx_stem_last", "conv.amx_stem", conv(3, (15, 17), 70, **seven, **last, **FUSED, batch=2), **band),
@@ -195,30 +195,6 @@ def stem_cases() -> tuple[Case, ...]:
             "amx_stem_groups",
             "conv.amx_stem_prepacked",
             conv(6, (9, 10), 80, groups=2, stride=(4, 3), kernel=(3, 2), **FUSED),
-            **band,
-        ),
-        *overlapping_cases(),
-    )
-
-
-def overlapping_cases() -> tuple[Case, ...]:
-    """Kernels on matrix tiles whose pixels overlap: evenly, by an odd step, by one element, hardly; rows unread."""
-    seven = {"kernel": (7, 7), "padding": (3, 3), "stride": (2, 2)}
-    band, last = {"rows": 3, "kb": 32, "overlap": 1}, {"channels_last": True}
-    return (
-        Case.of("amx_stem_overlap", "conv.amx_stem", conv(3, (15, 17), 70, **seven, **last, **FUSED, batch=2), **band),
-        Case.of("amx_stem_overlap_planar", "conv.amx_stem_prepacked", conv(3, (15, 17), 70, **seven, **FUSED), **band),
-        Case.of("amx_stem_overlap_odd", "conv.amx_stem_prepacked", conv(3, (11, 40), 33, **last), **band),
-        Case.of(
-            "amx_stem_overlap_one",
-            "conv.amx_stem",
-            conv(1, (14, 9), 20, kernel=(3, 9), padding=(2, 1), stride=(4, 1), out_dtype=BF16, bias=True),
-            **band,
-        ),
-        Case.of(
-            "amx_stem_overlap_groups",
-            "conv.amx_stem_prepacked",
-            conv(14, (9, 12), 80, groups=2, stride=(1, 4), kernel=(3, 2), padding=(0, 1), **FUSED),
             **band,
         ),
     )

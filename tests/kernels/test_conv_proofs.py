@@ -31,13 +31,6 @@ def _area(node: Node, axis: int, *, first: int = 0, extent: int = 0) -> Node:
     return replace(node, image=ImageArea(first=tuple(firsts), extent=tuple(extents)))
 
 
-def _saying(node: Node, **attributes: int) -> Node:
-    """Let a tile say something else of itself."""
-    assert isinstance(node, MicroKernel)
-    said = dict(node.intrinsic.attributes) | attributes
-    return replace(node, intrinsic=replace(node.intrinsic, attributes=tuple(said.items())))
-
-
 MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
     "the window stays in its row": (
         "conv_planar_blocks",
@@ -152,36 +145,6 @@ MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
         "amx_stem_last",
         Pack,
         lambda node: replace(node, source=moved(node.source, 1, nothing)),  # type: ignore[attr-defined]
-    ),
-    "pixels of a halo overlap, and the routine takes them for whole": (
-        "amx_stem_last",
-        Halo,
-        lambda node: replace(node, overlapping=True),  # type: ignore[attr-defined]
-    ),
-    "pixels that the routine takes to overlap do not": (
-        "amx_stem_overlap",
-        Halo,
-        lambda node: replace(node, overlapping=False),  # type: ignore[attr-defined]
-    ),
-    "pixels overlap more than the routine says": (
-        "amx_stem_overlap",
-        MicroKernel,
-        lambda node: _saying(node, overlapping=3),
-    ),
-    "fewer lanes are filled than pixels have": (
-        "amx_stem_overlap",
-        MicroKernel,
-        lambda node: _saying(node, filled=20),
-    ),
-    "filters that pixels meet in order are not packed so": (
-        "amx_stem_overlap",
-        Pack,
-        lambda node: replace(node, in_order=False),  # type: ignore[attr-defined]
-    ),
-    "filters are packed in order for pixels that are not": (
-        "amx_stem_last",
-        Pack,
-        lambda node: replace(node, in_order=True),  # type: ignore[attr-defined]
     ),
     "a tap of each row is not packed": (
         "amx_stem_last",

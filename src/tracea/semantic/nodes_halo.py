@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracea.errors import InvalidSchedule
 from tracea.semantic.access import Access, AccessMode, Region
 from tracea.semantic.index import Index
 from tracea.semantic.nodes import Node
@@ -23,8 +22,7 @@ class Halo(Node):
 
     ``merged`` taps, (rows, columns), are lanes too: element (i, j) of the target is then the channels of that many
     pixels, row after row, the first of which is (i, j · steps[1]) of the source; and nothing lies outside of the
-    source. ``taps`` and ``gaps`` are those that remain. Where merged taps are of one row, the routine may keep what
-    neighbouring elements share once: they are ``overlapping``.
+    source. ``taps`` and ``gaps`` are those that remain.
 
     Shapes:
         source: (1, …, rows, columns, channels), masked unless merged; target: (blocks, rows, columns, terms · lanes
@@ -39,16 +37,6 @@ class Halo(Node):
     taps: tuple[Index, Index]
     gaps: tuple[int, int]
     merged: tuple[int, int] | None = None
-    overlapping: bool = False
-
-    def __post_init__(self) -> None:
-        if self.overlapping and (self.merged is None or self.merged[0] != 1):
-            raise InvalidSchedule(
-                field="Halo",
-                got=self.merged,
-                expected="merged taps of one row",
-                remedy="elements of several rows of taps do not overlap",
-            )
 
     @property
     def phases(self) -> tuple[int, int]:

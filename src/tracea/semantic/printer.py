@@ -103,14 +103,13 @@ def _step(node: n.For | n.Parallel) -> str:
 def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912, PLR0915 - one case a node
     match node:
         case n.Pack():
-            how = f"axis {node.axis}, panel {node.panel}" + ", in order" * node.in_order
-            return f"{node.target} = pack({how}, {node.source})"
+            return f"{node.target} = pack(axis {node.axis}, panel {node.panel}, {node.source})"
         case n.CopyTile():
             masked = f" masked fill {node.fill:g}" if node.masked else ""
             chunks = "" if node.chunk_bytes is None else f" by {node.chunk_bytes} bytes"
             return f"{node.target} = copy({node.source}){chunks}{masked}"
         case Halo():
-            taps = "" if node.merged is None else f", taps {node.merged} merged" + ", overlapping" * node.overlapping
+            taps = "" if node.merged is None else f", taps {node.merged} merged"
             terms = f"{node.terms} terms of {node.lanes} lanes, steps {node.steps}{taps}"
             return f"{node.target} = halo({node.source}; {terms})"
         case n.MicroKernel():

@@ -70,14 +70,14 @@ def split_halo(printer: Printer, node: Halo) -> None:
         raise EmitError(node=f"Halo {node.source}", detail=f"terms of f32, not of {source.dtype.value}")
     printer.declare_check(f"{node.lanes} == kGranule", "the kernel was built for these granules")
     printer.body.comment(f"Halo {node.source} -> {node.target.buffer}")
-    step = text(node.source.extent[-1] * node.steps[1]) if node.overlapping else None
     target = (
-        f"{printer.address(node.target)}, {_shape(printer, node.target, node.phases, step)}, "
+        f"{printer.address(node.target)}, {_shape(printer, node.target, node.phases)}, "
         f"HaloTaps{{{text(node.taps[0])}, {text(node.taps[1])}, {node.gaps[0]}, {node.gaps[1]}}}"
     )
     if node.merged is None:
         printer.body.line(f"split_halo<{node.terms}>({image_arguments(printer, node.source)}, {target});")
         return
+    printer.use("halo_windows.h")
     high, wide = node.merged
     row, pixel, channel = source.element_strides[-3:]
     channels = node.source.extent[-1]
@@ -86,14 +86,10 @@ def split_halo(printer: Printer, node: Halo) -> None:
     run = text(channels * wide)
     printer.declare_check(f"{high} * {run} <= kGranule", "merged taps fit a granule")
     rows, columns = (text(extent) for extent in node.target.extent[-3:-1])
-    if node.overlapping:
-        printer.use("halo_overlap.h")
-        call = f"split_overlapping<{node.terms}>({printer.address(node.source)}, {text(row)}, {run}"
-    else:
-        printer.use("halo_windows.h")
-        apart = text(channels * node.steps[1])
-        call = f"split_windows<{node.terms}>({printer.address(node.source)}, {text(row)}, {apart}, {run}, {high}"
-    printer.body.line(f"{call}, {rows}, {columns}, {target});")
+    printer.body.line(
+        f"split_windows<{node.terms}>({printer.address(node.source)}, {text(row)}, {text(channels * node.steps[1])}, "
+        f"{run}, {high}, {rows}, {columns}, {target});"
+    )
 
 
 def pack_windows(printer: Printer, node: Pack) -> None:
@@ -107,9 +103,8 @@ def pack_windows(printer: Printer, node: Pack) -> None:
     printer.declare_check(f"{sizes.replace(', ', ' * ')} <= kGranule", "merged taps fit a granule")
     printer.body.comment(f"Pack {node.source} -> {node.target.buffer}")
     printer.body.line(
-        f"pack_windows<{node.terms}, {str(node.in_order).lower()}>({printer.address(node.source)}, "
-        f"MergedSteps{{{{{sizes}}}, {{{', '.join(strides)}}}}}, {across}, {text(node.source.extent[-1])}, "
-        f"{printer.address(node.target)});"
+        f"pack_windows<{node.terms}>({printer.address(node.source)}, MergedSteps{{{{{sizes}}}, "
+        f"{{{', '.join(strides)}}}}}, {across}, {text(node.source.extent[-1])}, {printer.address(node.target)});"
     )
 
 
@@ -129,11 +124,9 @@ def image_arguments(printer: Printer, region: Region, *, extents: Sequence[Index
     )
 
 
-def _shape(printer: Printer, halo: Region, phases: tuple[int, int], step: float | str | None = None) -> str:
-    """Return a halo's shape; ``step`` elements are between pixels that overlap."""
+def _shape(printer: Printer, halo: Region, steps: tuple[int, int]) -> str:
     blocks, rows, columns, _ = (printer.text(size) for size in printer.buffer(halo).shape)
-    overlap = "" if step is None else f", {step}"
-    return f"HaloShape{{{blocks}, {rows}, {columns}, {phases[0]}, {phases[1]}{overlap}}}"
+    return f"HaloShape{{{blocks}, {rows}, {columns}, {steps[0]}, {steps[1]}}}"
 
 
 def amx_conv(printer: Printer, node: MicroKernel) -> None:
@@ -152,17 +145,16 @@ def amx_conv(printer: Printer, node: MicroKernel) -> None:
     taps = ", ".join(text(extent) for extent in node.b.extent[-4:-2])
     gaps = ", ".join(str(get(f"dilation_{axis}")) for axis in ("rows", "columns"))
     pixel_step, filter_step = printer.strides(node.c)
-    phases = (int(get("stride_rows")), int(get("stride_columns")))
-    named = dict(node.intrinsic.attributes)
-    overlap, lanes = named.get("overlapping"), f", {named['filled']}" if "overlapping" in named else ""
+    steps = (int(get("stride_rows")), int(get("stride_columns")))
+    once = ", true" if "merged_rows" in dict(node.intrinsic.attributes) else ""  # taps are lanes of what one tap reads
     printer.body.comment(f"MicroKernel {node.c}")
     with printer.body.block(""):
         sink = f"pixel_sink<{'true' if planar else 'false'}>"
         step = filter_step if planar else pixel_step
         printer.body.line(f"const auto sink = {sink}({printer.address(node.c)}, {step}, {functor});")
         printer.body.line(
-            f"amx_conv<{get('terms')}>(ConvWindow{{{rows}, {columns}, {filters}, {taps}, {gaps}{lanes}}}, "
-            f"{printer.address(node.a)}, {_shape(printer, node.a, phases, overlap)}, {printer.address(node.b)}, "
+            f"amx_conv<{get('terms')}{once}>(ConvWindow{{{rows}, {columns}, {filters}, {taps}, {gaps}}}, "
+            f"{printer.address(node.a)}, {_shape(printer, node.a, steps)}, {printer.address(node.b)}, "
             f"{text(printer.buffer(node.b).element_strides[-6])}, sink);"
         )
 

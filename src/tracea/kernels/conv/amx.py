@@ -261,7 +261,7 @@ def amx_space_of(op: Conv2dOp, default: Schedule) -> ScheduleSpace:
     chosen: list[dict[str, Value]] = [dict(default)]
     for rows in dict.fromkeys((default.integer("rows"), height, *(-(-height // n) for n in (2, 3, 4, 6, 8, 16)))):
         for kb in dict.fromkeys((default.integer("kb"), filters, *(round_up(-(-filters // n), TILE) for n in (2, 4)))):
-            chosen.append({**default, "rows": rows, "kb": kb})
+            chosen.append({"rows": rows, "kb": kb})
     return ScheduleSpace.listed(chosen)
 
 

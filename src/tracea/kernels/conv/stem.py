@@ -3,19 +3,18 @@
 A task copies the rows that it reads, padded with zeros and channels last, and splits them into a halo of bf16 terms in
 which a pixel holds whole rows of taps, as many as 32 lanes do: all 27 of 3x3 taps of 3 channels, 21 of a row of 7x7.
 The product is that of ``conv.amx``, with fewer taps. Few channels alone would leave most of every granule to zeros.
-With ``overlap`` a granule is one row of taps, and pixels share what the windows share: each element is split once.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType, static
-from tracea.kernels.conv.amx import FLOAT32, band_numbers
+from tracea.kernels.conv.amx import FLOAT32, amx_space_of, band_numbers
 from tracea.kernels.conv.operands import (
     BAND,
     FILTERS,
@@ -31,15 +30,15 @@ from tracea.kernels.conv.operands import (
     conv_kernel,
 )
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
-from tracea.kernels.conv.stem_windows import TERMS, StemWindows, stem_default, stem_space
 from tracea.kernels.gemm.amx import MATRIX_TILES
-from tracea.kernels.gemm.blocking import round_up
+from tracea.kernels.gemm.blocking import equal_blocks, round_up
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
 from tracea.kernels.operands import scratch
 from tracea.kernels.requirements import condition
+from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
-from tracea.semantic.index import Const, Var, ceil_div, equal, minimum
+from tracea.semantic.index import Const, Index, Var, ceil_div, equal, minimum
 from tracea.semantic.intrinsics import terms_window_product
 from tracea.semantic.nodes import (
     Barrier,
@@ -60,35 +59,70 @@ from tracea.targets.target import Target
 
 __all__ = ["STEM", "STEM_PREPACKED", "build_stem", "build_stem_pack", "build_stem_prepacked"]
 
+_TERMS: Final = 3  # of a float32
 _FILLED: Final = 0.45  # of granules: below, vectors are faster
 _DEEP: Final = 4  # granules: sums of fewer take less time than storing them, and vectors store while they multiply
+_PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)
+_TASKS_PER_CORE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """An op's windows in numbers: ``rows`` of taps are in one granule, ``taps`` granules in a window."""
+
+    channels: int
+    wide: int
+    rows: int
+    taps: int
+    down: int
+    right: int
+
+    @classmethod
+    def of(cls, op: Conv2dOp) -> _Windows:
+        _, channels, r, s = op.w.static_shape
+        fitting = [rows for rows in range(1, r + 1) if r % rows == 0 and rows * s * channels <= GRANULE]
+        rows = max(fitting, default=1)
+        return cls(channels, s, rows, r // rows, *op.stride)
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a granule that are not zero."""
+        return self.rows * self.wide * self.channels
+
+    def image(self, rows: Index | int, columns: Index | int) -> tuple[Index, Index]:
+        """Return the rows and columns of the image that windows of so many results lie in."""
+        high, wide = self.rows * self.taps, self.wide
+        return (rows - 1) * self.down + high, (columns - 1) * self.right + wide  # type: ignore[return-value]
+
+    def halo(self, rows: Index | int) -> Index:
+        """Return the rows of the halo that windows of so many results lie in."""
+        return (rows - 1) * self.down + (self.taps - 1) * self.rows + 1  # type: ignore[return-value]
 
 
 def build_stem(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the convolution of ``op`` that packs the filters before it begins."""
     rows, filters = band_numbers(schedule)
-    operands, windows = ConvOperands.of(op, flat=True, fixed_taps=True), StemWindows.scheduled(op, schedule)
+    operands, windows = ConvOperands.of(op, flat=True, fixed_taps=True), _Windows.of(op)
     panels = _panels(operands, windows, "panels", BufferRole.SCRATCH)
     scratches = _scratch(op, windows, rows)
-    tasks = _tasks(operands, windows, panels, scratches, bands=(rows, filters))
-    body = (_pack(operands, windows, panels), Barrier(), tasks)
-    return _kernel(operands, windows, STEM_ID, schedule, target, scratches=(panels, *scratches), body=body)
+    body = (_pack(operands, windows, panels), Barrier(), _tasks(operands, panels, scratches, rows, filters))
+    return _kernel(operands, STEM_ID, schedule, target, scratches=(panels, *scratches), body=body)
 
 
 def build_stem_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the convolution of ``op`` whose filters are the result of :func:`build_stem_pack`."""
     rows, filters = band_numbers(schedule)
-    windows = StemWindows.scheduled(op, schedule)
+    windows = _Windows.of(op)
     panels = _panels(ConvOperands.of(op, fixed_taps=True), windows, "w", BufferRole.CONSTANT)
     operands = ConvOperands.of(op, w=panels, flat=True, fixed_taps=True)
     scratches = _scratch(op, windows, rows)
-    body = (_tasks(operands, windows, panels, scratches, bands=(rows, filters)),)
-    return _kernel(operands, windows, STEM_PREPACKED_ID, schedule, target, scratches=scratches, body=body)
+    body = (_tasks(operands, panels, scratches, rows, filters),)
+    return _kernel(operands, STEM_PREPACKED_ID, schedule, target, scratches=scratches, body=body)
 
 
 def build_stem_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel that packs ``op``'s filters: buffers ``w`` and ``panels``."""
-    operands, windows = ConvOperands.of(op, fixed_taps=True), StemWindows.scheduled(op, schedule)
+    operands, windows = ConvOperands.of(op, fixed_taps=True), _Windows.of(op)
     panels = _panels(operands, windows, "panels", BufferRole.OUTPUT)
     body = (_pack(operands, windows, panels),)
     return conv_kernel(op, STEM_PACK_ID, schedule, target, buffers=(operands.w, panels), body=body)
@@ -96,12 +130,12 @@ def build_stem_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKer
 
 def stem_panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorType:
     """Return the type of the filters in panels of terms: a granule for each rows of taps that share one."""
-    del target
-    panels, taps = -(-op.w.static_shape[0] // op.groups // TILE), StemWindows.scheduled(op, schedule).taps
-    return TensorType((op.groups, panels, 1, taps, 1, GRANULE, TILE * TERMS), DType.BF16)
+    del schedule, target
+    panels = -(-op.w.static_shape[0] // op.groups // TILE)
+    return TensorType((op.groups, panels, 1, _Windows.of(op).taps, 1, GRANULE, TILE * _TERMS), DType.BF16)
 
 
-def _panels(operands: ConvOperands, windows: StemWindows, name: str, role: BufferRole) -> Buffer:
+def _panels(operands: ConvOperands, windows: _Windows, name: str, role: BufferRole) -> Buffer:
     one = Const(1)
     return Buffer(
         name=name,
@@ -114,13 +148,13 @@ def _panels(operands: ConvOperands, windows: StemWindows, name: str, role: Buffe
             Const(windows.taps),
             one,
             Const(GRANULE),
-            Const(TILE * TERMS),
+            Const(TILE * _TERMS),
         ),
         role=role,
     )
 
 
-def _pack(operands: ConvOperands, windows: StemWindows, panels: Buffer) -> Parallel:
+def _pack(operands: ConvOperands, windows: _Windows, panels: Buffer) -> Parallel:
     """Return the packing of all filters: a task is a panel, granule after granule."""
     task, group, first, wide = Var("pack_task"), Var("pack_group"), Var("pack_first"), Var("pack_wide")
     count, grouped, tap = ceil_div(K, TILE), operands.groups != Const(1), Var("pack_tap")
@@ -132,29 +166,25 @@ def _pack(operands: ConvOperands, windows: StemWindows, panels: Buffer) -> Paral
     extents = (1, windows.rows, windows.wide, windows.channels, wide)
     granule = Pack(
         source=operands.w.region((group, tap * windows.rows, 0, 0, first), extents),
-        target=panels.region((group, first // TILE, 0, tap, 0, 0, 0), (1, 1, 1, 1, 1, GRANULE, TILE * TERMS)),
+        target=panels.region((group, first // TILE, 0, tap, 0, 0, 0), (1, 1, 1, 1, 1, GRANULE, TILE * _TERMS)),
         panel=TILE,
         axis=1,
-        terms=TERMS,
+        terms=_TERMS,
         granule=GRANULE,
         merged=3,
-        in_order=windows.overlap,
     )
     taps = For(var=tap, extent=Const(windows.taps), body=block(granule))
     return Parallel(level=Level.TASK, var=task, extent=operands.groups * count, body=block(*lets, taps))
 
 
-def _scratch(op: Conv2dOp, windows: StemWindows, rows: int) -> tuple[Buffer, Buffer]:
-    """Return a band of the image, and its halo: whole steps of windows, and rows that the last tile reads and drops.
-
-    Pixels that overlap take less than the halo has; what is behind them is never touched.
-    """
+def _scratch(op: Conv2dOp, windows: _Windows, rows: int) -> tuple[Buffer, Buffer]:
+    """Return a band of the image, and its halo: whole steps of windows, and rows that the last tile reads and drops."""
     high, wide = windows.image(rows, Q)
     height = ceil_div(windows.halo(rows), windows.down) + _spare_rows(op)
-    width, thread = TERMS * GRANULE + 1, MemorySpace.THREAD
+    width, thread = _TERMS * GRANULE + 1, MemorySpace.THREAD
     return (
         scratch("band_of_image", DType.F32, thread, high, wide, windows.channels),
-        scratch("halo", DType.BF16, thread, 1, height * windows.down, Q + windows.more, width),
+        scratch("halo", DType.BF16, thread, 1, height * windows.down, Q, width),
     )
 
 
@@ -164,7 +194,6 @@ def _spare_rows(op: Conv2dOp) -> int:
 
 def _kernel(
     operands: ConvOperands,
-    windows: StemWindows,
     variant: str,
     schedule: Schedule,
     target: Target,
@@ -176,21 +205,16 @@ def _kernel(
     op = operands.op
     _, _, r, s = op.w.static_shape
     guard, spare = equal(R, r) & equal(S, s), _spare_rows(op)
-    if (1 + windows.more) * spare < TILE:  # else a row of one result holds it
-        guard = ((Q + windows.more) * spare >= TILE) & guard
+    if spare < TILE:  # else a row of one result holds it
+        guard = (Q * spare >= TILE) & guard
     kernel = operands.kernel(variant, schedule, target, scratches, body, assumptions=guard)
     return replace(kernel, params=(*kernel.params, R, S))
 
 
 def _tasks(
-    operands: ConvOperands,
-    windows: StemWindows,
-    panels: Buffer,
-    scratches: tuple[Buffer, Buffer],
-    *,
-    bands: tuple[int, int],
+    operands: ConvOperands, panels: Buffer, scratches: tuple[Buffer, Buffer], rows: int, filters: int
 ) -> Parallel:
-    op, (image, halo) = operands.op, scratches
+    op, (image, halo), windows = operands.op, scratches, _Windows.of(operands.op)
     (down, _), (above, left) = op.stride, op.padding
     copied = (*windows.image(BAND, Q), windows.channels)
     taps = windows.taps
@@ -199,42 +223,41 @@ def _tasks(
         target=image.region((0, 0, 0), copied),
         masked=True,
     )
-    window = halo.region((0, 0, 0, 0), (1, windows.halo(BAND), Q, TERMS * GRANULE + 1))
+    window = halo.region((0, 0, 0, 0), (1, windows.halo(BAND), Q, _TERMS * GRANULE + 1))
     split = Halo(
         source=image.region((0, 0, 0), copied),
         target=window,
         lanes=GRANULE,
-        terms=TERMS,
+        terms=_TERMS,
         steps=op.stride,
         taps=(Const(taps), Const(1)),
         gaps=(windows.rows, 1),
         merged=(windows.rows, windows.wide),
-        overlapping=windows.overlap,
     )
     place, extents = (TOP, Const(0), FIRST), (BAND, Q, FILTERS)
     product = MicroKernel(
-        intrinsic=_stem_conv(op, windows),
+        intrinsic=stem_conv(op),
         a=window,
         b=panels.region(
-            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), 1, taps, 1, GRANULE, TILE * TERMS)
+            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), 1, taps, 1, GRANULE, TILE * _TERMS)
         ),
         c=operands.at(operands.y, *place, extents),
         epilogue=operands.applied(*place, extents),
     )
-    return operands.tasks(*bands, (copy, split, product))
+    return operands.tasks(rows, filters, (copy, split, product))
 
 
-def _stem_conv(op: Conv2dOp, windows: StemWindows) -> Intrinsic:
+def stem_conv(op: Conv2dOp) -> Intrinsic:
     """Return the routine of a band of results on matrix tiles, each result with a pixel of the halo of its own."""
-    overlap = (("overlapping", windows.step), ("filled", windows.lanes)) if windows.overlap else ()
+    windows = _Windows.of(op)
     stride, dilation = (windows.down, 1), (windows.rows, 1)
     return Intrinsic(
         name="amx_conv",
-        meaning=partial(terms_window_product, terms=TERMS, stride=stride, dilation=dilation),
+        meaning=partial(terms_window_product, terms=_TERMS, stride=stride, dilation=dilation),
         source="emitters/cpu/include/tracea/conv_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
         attributes=(
             ("window", 1),
-            ("terms", TERMS),
+            ("terms", _TERMS),
             ("tile", TILE),
             ("lanes", GRANULE),
             ("spare_rows", _spare_rows(op)),
@@ -245,9 +268,30 @@ def _stem_conv(op: Conv2dOp, windows: StemWindows) -> Intrinsic:
             ("merged_rows", windows.rows),
             ("merged_columns", windows.wide),
             ("columns_apart", windows.right),
-            *overlap,
         ),
     )
+
+
+def stem_default(op: Conv2dOp, target: Target) -> Schedule:
+    """Return the schedule that needs no tuning."""
+    windows = _Windows.of(op)
+    height, width = (static(size) for size in op.shape[2:])
+    filters = static(op.w.shape[0]) // op.groups
+    columns = (width - 1) * windows.right + windows.wide
+    row_bytes = width * _PIXEL_BYTES + columns * windows.channels * DType.F32.nbytes
+    result_bytes = width * filters * op.infer().dtype.nbytes
+    beside = max(0, windows.rows * windows.taps - windows.down) * row_bytes  # rows that two bands read
+    rows = (target.l2_bytes // 2 - beside) // (windows.down * row_bytes + result_bytes)
+    rows = equal_blocks(height, min(height, max(1, rows)))
+    wanted = 1 if target.cores == 1 else _TASKS_PER_CORE * target.cores
+    while static(op.shape[0]) * op.groups * -(-height // rows) < wanted and rows > 1:
+        rows = equal_blocks(height, max(1, rows // 2))
+    return Schedule(rows=rows, kb=round_up(filters, TILE))
+
+
+def stem_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
+    """Return the schedules worth measuring, the default among them."""
+    return amx_space_of(op, stem_default(op, target))
 
 
 _ONE_GRANULE = condition(
@@ -266,7 +310,7 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
     panels = filters / round_up(filters, TILE)
     if channels / GRANULE >= _FILLED:  # conv.amx fills its granules itself, and copies nothing twice
         return -60.0
-    windows = StemWindows.of(op, overlap=False)
+    windows = _Windows.of(op)
     return 40.0 if windows.taps >= _DEEP and windows.lanes / GRANULE * panels >= _FILLED else -60.0
 
 

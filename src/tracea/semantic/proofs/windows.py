@@ -100,7 +100,6 @@ def _image(kernel: TileKernel, sites: Sequence[Site], site: Site, node: MicroKer
         found = origin(kernel, sites, writer, source)
         if found is None or merged != _merged(node):
             return None
-        _overlaps_as_said(site, writer.node, node, channels=source.extent[-1])
         source = found.box
     whole = zip((box.offset[0], box.extent[0]), (target.offset[0], target.extent[0]), strict=True)
     if not all(site.facts.proves_equal(ours, theirs) for ours, theirs in whole):
@@ -120,25 +119,6 @@ def _merged(node: MicroKernel) -> tuple[int, int] | None:
     """Return the taps, (rows, columns), that are lanes of a granule; None where lanes are channels."""
     names = dict(node.intrinsic.attributes)
     return (int(names["merged_rows"]), int(names["merged_columns"])) if "merged_rows" in names else None
-
-
-def _overlaps_as_said(site: Site, halo: Halo, node: MicroKernel, *, channels: Polynomial) -> None:
-    """Show that pixels overlap if the routine says so, as far apart as it says and with as many lanes."""
-    names = dict(node.intrinsic.attributes)
-    said = (names.get("overlapping"), names.get("filled"))
-    found: tuple[Polynomial, ...] = ()
-    if halo.overlapping and halo.merged is not None:
-        found = (channels * halo.steps[1], channels * halo.merged[1])
-    if said != (tuple(each.constant for each in found) or (None, None)):
-        apart = ", ".join(str(each.to_index()) for each in found) or "apart"
-        raise refuse(
-            "reduction", site.label, f"pixels of {node.a.buffer} lie {apart}, the routine takes them for {said}"
-        )
-
-
-def _overlapping(node: MicroKernel) -> bool:
-    """Whether the routine reads merged taps that neighbouring pixels share, in order."""
-    return "overlapping" in dict(node.intrinsic.attributes)
 
 
 def _summed(
@@ -271,9 +251,6 @@ def _packed(kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Fil
         pairs += [("merged taps and channels", *pair) for pair in zip(source.extent[-4:-1], whole, strict=True)]
     if writer.node.merged != (1 if merged is None else 3):
         raise refuse("reduction", writer.label, f"{writer.node.merged} axes of the filters are merged")
-    if writer.node.in_order != _overlapping(site.node):
-        order = "in order" if writer.node.in_order else "not in order"
-        raise refuse("reduction", writer.label, f"steps of the filters lie {order}, the routine reads them otherwise")
     _equal(writer, pairs)
 
 

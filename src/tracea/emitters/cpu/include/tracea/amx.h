@@ -3,7 +3,7 @@
 //   TileRegisters tiles;                    // from here to the end of the scope the tiles are configured; nothing of it leaks to the caller
 //   tiles.zero<0>();
 //   tiles.load<4>(a);  tiles.load<6>(b);    // 16 rows of 64 bytes, one after the other
-//   tiles.load<4>(a, 6);                    // or 6 words from each to the next: rows may overlap
+//   tiles.load_once<5>(a);                  // what is read again much later at most: it leaves the first-level cache to others
 //   tiles.dot<0, 4, 6>();                   // tile 0 += tile 4 * tile 6
 //   tiles.store<0>(sums, 32);               // 16 rows of 16 floats, 32 floats apart
 //   tiles.load<0>(sums, 32);                // and back
@@ -61,8 +61,12 @@ public:
         __asm__ volatile("tilezero %%tmm%c0" : : "i"(Tile));
     }
     template <int Tile>
-    TRACEA_INLINE void load(const bf16* rows, int64_t stride = kTileWords) {
-        __asm__ volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(Tile), "r"(rows), "r"(2 * stride) : "memory");
+    TRACEA_INLINE void load(const bf16* rows) {
+        __asm__ volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(Tile), "r"(rows), "r"(int64_t{64}) : "memory");
+    }
+    template <int Tile>
+    TRACEA_INLINE void load_once(const bf16* rows) {
+        __asm__ volatile("tileloaddt1 (%1,%2,1), %%tmm%c0" : : "i"(Tile), "r"(rows), "r"(int64_t{64}) : "memory");
     }
     template <int Tile>
     TRACEA_INLINE void load(const float* rows, int64_t stride) {
@@ -87,8 +91,12 @@ public:
         memset(tile_[Tile], 0, sizeof tile_[Tile]);
     }
     template <int Tile>
-    void load(const bf16* rows, int64_t stride = kTileWords) {
-        for (int i = 0; i < kTileRows; ++i) memcpy(tile_[Tile] + 64 * i, rows + i * stride, 64);
+    void load(const bf16* rows) {
+        memcpy(tile_[Tile], rows, sizeof tile_[Tile]);
+    }
+    template <int Tile>
+    void load_once(const bf16* rows) {
+        load<Tile>(rows);
     }
     template <int Tile>
     void load(const float* rows, int64_t stride) {

@@ -3,7 +3,10 @@
 // The pixels of a phase of the halo are one axis, rows one after the other: result (y, x) is at y * pitch + x, and a tap moves all of them by the same
 // distance. Tiles of 32 pixels run along it, over the ends of rows; what they compute there is dropped when a tile leaves.
 //
-//   amx_conv<3>(window, halo, shape, panels, panel_pitch, sink)
+//   amx_conv<3, Once>(window, halo, shape, panels, panel_pitch, sink)
+//
+// Once: one tap reads a pixel. The halo then passes the first-level cache by, in which a panel of filters stays: the stem of 7 x 7 taps 1120 us, or 1035
+// (benchmarks/NOTES.md). Where nine taps read it, it is the halo that should stay.
 //
 // As in gemm_amx.h the vectors of a finished tile leave while the next one multiplies, and granules with unsafe values are multiplied by float fused
 // multiply-adds into sums of their own.
@@ -16,7 +19,6 @@
 #include "tracea/amx.h"
 #include "tracea/config.h"
 #include "tracea/gemm_amx.h"
-#include "tracea/halo_overlap.h"
 #include "tracea/halo_terms.h"
 #include "tracea/transpose.h"
 #include "tracea/vec.h"
@@ -34,7 +36,6 @@ struct ConvWindow {
     int64_t tap_columns;
     int64_t gap_rows;  // between taps
     int64_t gap_columns;
-    int64_t lanes = kGranule;  // of a granule that pixels fill, where they overlap
 };
 
 // Which of 32 pixels of the axis are results, and the number of the first of them.
@@ -151,11 +152,10 @@ namespace detail {
 
 // As multiply_granule, for the first 16 rows of A only.
 template <int Terms>
-TRACEA_INLINE void multiply_half_granule(TileRegisters& tiles, const bf16* a, int64_t a_term, int64_t a_step,
-                                         const bf16* b) {
+TRACEA_INLINE void multiply_half_granule(TileRegisters& tiles, const bf16* a, int64_t a_term, const bf16* b) {
     constexpr int64_t next = 2 * kTileElements;
     const auto multiply = [&](int a_index, int b_index, bool load_a, bool load_b) TRACEA_LAMBDA {
-        if (load_a) tiles.load<4>(a + a_index * a_term, a_step);
+        if (load_a) tiles.load<4>(a + a_index * a_term);
         if (load_b) tiles.load<6>(b + b_index * next);
         tiles.dot<0, 4, 6>();
         if (load_b) tiles.load<7>(b + b_index * next + kTileElements);
@@ -172,15 +172,11 @@ TRACEA_INLINE void multiply_half_granule(TileRegisters& tiles, const bf16* a, in
 
 // sums += a * b of one granule in float arithmetic, step after step.
 template <int Terms>
-TRACEA_NOINLINE void multiply_pixel_values(const bf16* a, int64_t a_term, int64_t a_step, int64_t lanes,
-                                           const bf16* marks, const bf16* b, float* sums) {
+TRACEA_NOINLINE void multiply_pixel_values(const bf16* a, int64_t a_term, const bf16* marks, const bf16* b,
+                                           float* sums) {
     alignas(64) float a_values[kGranule * kGranule];
     alignas(64) float b_values[kGranule * kGranule];
-    if (a_step == kGranule) {
-        pixel_values<Terms>(a, a_term, marks, a_values);
-    } else {
-        overlapping_values<Terms>(a, a_term, a_step, lanes, marks, a_values);
-    }
+    pixel_values<Terms>(a, a_term, marks, a_values);
     multiply_rows(a_values, granule_values<Terms, true>(b, b_values), sums);
 }
 
@@ -204,7 +200,7 @@ constexpr int kPartedTiles = 4;
 constexpr int64_t kPartBytes = 128 << 10;
 
 // All filters of a band, from panels that lie b_pitch elements apart.
-template <int Terms, class Sink>
+template <int Terms, bool Once = false, class Sink>
 TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const HaloShape& shape, const bf16* b,
                               int64_t b_pitch, const Sink& sink) {
     if (window.rows <= 0 || window.filters <= 0) return;
@@ -214,8 +210,7 @@ TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const 
     alignas(64) float unread[kTileRows * kTileColumns];
     const int64_t pitch = shape.pitch();
     const int64_t pixels = (window.rows - 1) * pitch + window.columns;
-    const int64_t term = shape.term() * shape.step;
-    const bool overlapping = shape.step < kGranule;  // granules of 32 pixels hold what up to 31 more begin with
+    const int64_t term = shape.term() * kGranule;
     const int64_t taps = window.tap_rows * window.tap_columns;
     const int64_t row_tiles = (pixels + kAmxTile - 1) / kAmxTile;
     constexpr int64_t granule_bytes = granule_elements<Terms> * sizeof(bf16);
@@ -265,30 +260,28 @@ TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const 
                 const bf16* b_granule = b_part;
                 int64_t g = 0;
                 for (int64_t block = first_block; block < end_block; ++block) {
-                    const bf16* a_block = halo + block * Terms * term + f * shape.step;
+                    const bf16* a_block = halo + block * Terms * term + f * kGranule;
                     const bf16* marks_block = marks + block * shape.term() + f;
                     for (int64_t r = 0; r < window.tap_rows; ++r) {
                         for (int64_t s = 0; s < window.tap_columns; ++s, ++g, b_granule += granule_elements<Terms>) {
                             const int64_t place = shape.pixel(r * window.gap_rows, s * window.gap_columns);
-                            const bf16* a_granule = a_block + place * shape.step;
+                            const bf16* a_granule = a_block + place * kGranule;
                             const bf16* lines = upcoming + g * granule_elements<Terms>;
                             const auto errand = [&](auto slot) TRACEA_LAMBDA {
                                 if constexpr (slot % 2 == 0) {
                                     prefetch_l2(lines + slot / 2 * 32);
                                 }
                             };
-                            const bf16* pixel_marks = marks_block + place;
-                            const bool safe = !detail::any_marked(pixel_marks) && !is_unsafe(b_granule) &&
-                                              !(overlapping && detail::any_marked(pixel_marks + kAmxTile));
+                            const bool safe = !detail::any_marked(marks_block + place) && !is_unsafe(b_granule);
                             if (TRACEA_UNLIKELY(!safe)) {
                                 if ((some_apart >> slot & 1) == 0) memset(apart[slot], 0, sizeof apart[slot]);
                                 some_apart |= uint32_t{1} << slot;
-                                detail::multiply_pixel_values<Terms>(a_granule, term, shape.step, window.lanes,
-                                                                     pixel_marks, b_granule, apart[slot]);
+                                detail::multiply_pixel_values<Terms>(a_granule, term, marks_block + place, b_granule,
+                                                                     apart[slot]);
                             } else if (TRACEA_LIKELY(!half)) {
-                                detail::multiply_granule<Terms>(tiles, a_granule, b_granule, errand, term, shape.step);
+                                detail::multiply_granule<Terms, Once>(tiles, a_granule, b_granule, errand, term);
                             } else {
-                                detail::multiply_half_granule<Terms>(tiles, a_granule, term, shape.step, b_granule);
+                                detail::multiply_half_granule<Terms>(tiles, a_granule, term, b_granule);
                             }
                             if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
                             if (left < Sink::parts) {

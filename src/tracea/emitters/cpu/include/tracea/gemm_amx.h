@@ -124,9 +124,8 @@ namespace detail {
 // after each product: slots count from First on.
 enum class Loads { kBoth, kA, kB };
 
-template <Loads What, int First, class Errand>
-TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, int64_t a_step, const bf16* b,
-                                  const Errand& errand) {
+template <Loads What, int First, bool Once, class Errand>
+TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand) {
     if constexpr (What == Loads::kB) {
         tiles.load<6>(b);
         tiles.load<7>(b + kTileElements);
@@ -139,8 +138,13 @@ TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, int64_t a
         tiles.dot<3, 5, 7>();
         errand(constant<First + 3>{});
     } else {
-        tiles.load<4>(a, a_step);
-        tiles.load<5>(a + kTileRows * a_step, a_step);
+        if constexpr (Once) {
+            tiles.load_once<4>(a);
+            tiles.load_once<5>(a + kTileElements);
+        } else {
+            tiles.load<4>(a);
+            tiles.load<5>(a + kTileElements);
+        }
         if constexpr (What == Loads::kBoth) {
             tiles.load<6>(b);
             tiles.load<7>(b + kTileElements);
@@ -156,21 +160,21 @@ TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, int64_t a
     }
 }
 
-// The terms of A lie a_term elements apart, its rows a_step.
-template <int Terms, class Errand>
+// The terms of A lie a_term elements apart. Once: nothing else will read them before the first-level cache has seen all of B.
+template <int Terms, bool Once = false, class Errand>
 TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand,
-                                    int64_t a_term = 2 * kTileElements, int64_t a_step = kTileWords) {
+                                    int64_t a_term = 2 * kTileElements) {
     static_assert(Terms == 1 || Terms == 3, "one term or three");
     constexpr int64_t next = 2 * kTileElements;  // from a term to the one after it
     if constexpr (Terms == 3) {
-        multiply_terms<Loads::kBoth, 0>(tiles, a + 2 * a_term, a_step, b, errand);
-        multiply_terms<Loads::kA, 4>(tiles, a + a_term, a_step, b, errand);
-        multiply_terms<Loads::kB, 8>(tiles, a, a_step, b + next, errand);
-        multiply_terms<Loads::kA, 12>(tiles, a, a_step, b, errand);
-        multiply_terms<Loads::kB, 16>(tiles, a, a_step, b + 2 * next, errand);
-        multiply_terms<Loads::kB, 20>(tiles, a, a_step, b, errand);
+        multiply_terms<Loads::kBoth, 0, Once>(tiles, a + 2 * a_term, b, errand);
+        multiply_terms<Loads::kA, 4, Once>(tiles, a + a_term, b, errand);
+        multiply_terms<Loads::kB, 8, Once>(tiles, a, b + next, errand);
+        multiply_terms<Loads::kA, 12, Once>(tiles, a, b, errand);
+        multiply_terms<Loads::kB, 16, Once>(tiles, a, b + 2 * next, errand);
+        multiply_terms<Loads::kB, 20, Once>(tiles, a, b, errand);
     } else {
-        multiply_terms<Loads::kBoth, 0>(tiles, a, a_step, b, errand);
+        multiply_terms<Loads::kBoth, 0, Once>(tiles, a, b, errand);
     }
 }
 

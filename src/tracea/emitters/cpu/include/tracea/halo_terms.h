@@ -30,7 +30,6 @@ struct HaloShape {
     int64_t columns;  // a multiple of right
     int64_t down;
     int64_t right;
-    int64_t step = kGranule;  // elements from a pixel to the next one: fewer where pixels overlap (halo_overlap.h)
 
     TRACEA_INLINE int64_t pitch() const { return columns / right; }        // pixels from a row of a phase to the next
     TRACEA_INLINE int64_t plane() const { return rows / down * pitch(); }  // pixels of a phase
@@ -58,7 +57,7 @@ TRACEA_INLINE uint64_t phases_read(int64_t taps, int64_t gap, int64_t step) {
 
 template <int Terms>
 TRACEA_INLINE bf16* halo_marks(bf16* halo, const HaloShape& shape) {
-    return halo + shape.blocks * Terms * shape.term() * shape.step;
+    return halo + shape.blocks * Terms * shape.term() * kGranule;
 }
 
 namespace detail {

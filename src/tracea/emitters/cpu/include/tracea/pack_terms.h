@@ -36,9 +36,6 @@ constexpr uint32_t kSafeHigh = (127U + 60U) << 23;  // 2^60
 template <int Terms>
 constexpr int64_t granule_elements = Terms * 2 * kTileElements;
 
-// Where a granule has the step that is number k, if steps lie in order: words 2p and 2p + 1 are steps p and p + 16.
-TRACEA_INLINE int64_t step_in_order(int64_t k) { return k / 2 + k % 2 * 16; }
-
 TRACEA_INLINE bool is_unsafe(const bf16* granule) { return granule->bits == kUnsafeMark; }
 // The floats of an unsafe granule.
 TRACEA_INLINE const float* unsafe_values(const bf16* granule) {
