@@ -69,6 +69,7 @@ _GRANULE_CYCLES: Final = 12.5
 _SPLIT_CYCLES: Final = 14.0
 _SURELY: Final = 1.1  # of the cycles on tiles: vectors that take more are slower
 _SPLIT_PAYS: Final = 64  # products of an element of the image, from which on tiles save more than its splitting costs
+_EACH_SPLIT_PAYS: Final = 32  # the same of a core's own filters, where each core splits all of the image for them
 _PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
 
 
@@ -235,7 +236,7 @@ def amx_default(op: Conv2dOp, target: Target) -> Schedule:
     columns = (static(op.shape[3]) - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
     # Of a halo whose windows move by more than their taps reach only the phases that some tap reads are ever touched.
     read = _phases_read(op, 0) * _phases_read(op, 1)
-    if (static(op.w.shape[2]) - 1) * op.dilation[0] + 1 > static(op.shape[2]) * op.stride[0]:
+    if _is_tall(op):
         # Windows are higher than the result: a band of one row reads most of the image already. Measured, two cores,
         # 3 rows of 192 by 64 filters: bands of one and two rows 1285 and 1065 us, blocks of 32 filters 716.
         return Schedule(rows=static(op.shape[2]), kb=round_up(-(-filters // max(1, target.cores // op.groups)), TILE))
@@ -244,6 +245,11 @@ def amx_default(op: Conv2dOp, target: Target) -> Schedule:
     most = rows_that_fit(op, target, row_bytes, filters=filters, filter_bytes=filter_bytes)
     rows, kb = best_bands(op, target, most=min(most, static(op.shape[2])), filter_bytes=filter_bytes * filters)
     return Schedule(rows=rows, kb=kb)
+
+
+def _is_tall(op: Conv2dOp) -> bool:
+    """Whether windows are higher than the result, so that every band reads most of the image."""
+    return (static(op.w.shape[2]) - 1) * op.dilation[0] + 1 > static(op.shape[2]) * op.stride[0]
 
 
 def _phases_read(op: Conv2dOp, axis: int) -> int:
@@ -284,6 +290,9 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
     # Vectors that read the image where it lies copy nothing; tiles split each element first, whatever it is used for.
     if op.x.is_static and ConvOperands.of(op).reads_image and whole * filters < _SPLIT_PAYS:
         return -60.0
+    sharers = max(1, target.cores // op.groups)  # of the filters
+    if sharers > 1 and whole * filters < _EACH_SPLIT_PAYS * sharers and op.x.is_static and _is_tall(op):
+        return -60.0  # measured, two cores, 64 filters of 19 rows: 1125 us on tiles, 984 on vectors
     if filled >= _FILLED:
         return 40.0
     # A tap of a result: vectors multiply whole vectors of filters by every channel, tiles whole granules.
