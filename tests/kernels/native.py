@@ -25,13 +25,14 @@ from tracea.emitters.kernel_source import KernelSource
 
 INCLUDE = Path(tracea.emitters.cpu.__file__).parent / "include"
 CXX = shutil.which("g++") or shutil.which("clang++")
+# gcc bug 105593: the intrinsics' own undefined registers.
+WITHOUT_GCC_105593 = ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
 COMMON_FLAGS = (
     "-std=c++17",
     "-fPIC",
     "-Wall",
     "-Wextra",
-    "-Wno-uninitialized",  # gcc bug 105593: the intrinsics' own undefined registers
-    "-Wno-maybe-uninitialized",
+    *WITHOUT_GCC_105593,
     "-fno-exceptions",
     "-fno-rtti",
     "-ffp-contract=off",

@@ -69,7 +69,6 @@ _GRANULE_CYCLES: Final = 12.5
 _SPLIT_CYCLES: Final = 14.0
 _SURELY: Final = 1.1  # of the cycles on tiles: vectors that take more are slower
 _SPLIT_PAYS: Final = 64  # products of an element of the image, from which on tiles save more than its splitting costs
-_EACH_SPLIT_PAYS: Final = 32  # the same of a core's own filters, where each core splits all of the image for them
 _PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
 
 
@@ -288,11 +287,9 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
     whole = channels / round_up(channels, GRANULE)
     filled = whole * (filters / round_up(filters, TILE))
     # Vectors that read the image where it lies copy nothing; tiles split each element first, whatever it is used for.
-    if op.x.is_static and ConvOperands.of(op).reads_image and whole * filters < _SPLIT_PAYS:
+    # Below a window that is higher than the result each core splits all of the image, for its own filters.
+    if op.x.is_static and (ConvOperands.of(op).reads_image or _is_tall(op)) and whole * filters < _SPLIT_PAYS:
         return -60.0
-    sharers = max(1, target.cores // op.groups)  # of the filters
-    if sharers > 1 and whole * filters < _EACH_SPLIT_PAYS * sharers and op.x.is_static and _is_tall(op):
-        return -60.0  # measured, two cores, 64 filters of 19 rows: 1125 us on tiles, 984 on vectors
     if filled >= _FILLED:
         return 40.0
     # A tap of a result: vectors multiply whole vectors of filters by every channel, tiles whole granules.
