@@ -22,10 +22,8 @@ HERE = Path(__file__).parent
 INCLUDE = Path(tracea.__file__).parent / "emitters" / "cpu" / "include"
 HEADERS = sorted(path.name for path in (INCLUDE / "tracea").glob("*.h") if not path.name.startswith("vec_"))
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-STRICT = (
-    *("-std=c++17", "-Wall", "-Wextra", "-Werror", *WITHOUT_GCC_105593),
-    *("-pthread", f"-I{INCLUDE}", f"-I{HERE}"),
-)
+WARNINGS = ("-Wall", "-Wextra", "-Werror", *WITHOUT_GCC_105593)
+STRICT = ("-std=c++17", *WARNINGS, "-pthread", f"-I{INCLUDE}", f"-I{HERE}")
 AVX512 = ("-DTRACEA_ISA_AVX512", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c")
 AVX2 = ("-DTRACEA_ISA_AVX2", "-mavx2", "-mfma", "-mf16c")
 ISA_FLAGS = {"avx512": (*AVX512, "-O1"), "avx2": (*AVX2, "-O1"), "plain": ("-DTRACEA_ISA_PLAIN", "-O0")}

@@ -146,7 +146,7 @@ def amx_conv(printer: Printer, node: MicroKernel) -> None:
     gaps = ", ".join(str(get(f"dilation_{axis}")) for axis in ("rows", "columns"))
     pixel_step, filter_step = printer.strides(node.c)
     steps = (int(get("stride_rows")), int(get("stride_columns")))
-    once = ", true" if "merged_rows" in dict(node.intrinsic.attributes) else ""  # taps are lanes of what one tap reads
+    once = ", true" if "merged_rows" in dict(node.intrinsic.attributes) else ""  # a row of taps reads a pixel once
     printer.body.comment(f"MicroKernel {node.c}")
     with printer.body.block(""):
         sink = f"pixel_sink<{'true' if planar else 'false'}>"

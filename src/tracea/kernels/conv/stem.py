@@ -236,7 +236,7 @@ def _tasks(
     )
     place, extents = (TOP, Const(0), FIRST), (BAND, Q, FILTERS)
     product = MicroKernel(
-        intrinsic=stem_conv(op),
+        intrinsic=_stem_conv(op),
         a=window,
         b=panels.region(
             (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), 1, taps, 1, GRANULE, TILE * _TERMS)
@@ -247,7 +247,7 @@ def _tasks(
     return operands.tasks(rows, filters, (copy, split, product))
 
 
-def stem_conv(op: Conv2dOp) -> Intrinsic:
+def _stem_conv(op: Conv2dOp) -> Intrinsic:
     """Return the routine of a band of results on matrix tiles, each result with a pixel of the halo of its own."""
     windows = _Windows.of(op)
     stride, dilation = (windows.down, 1), (windows.rows, 1)

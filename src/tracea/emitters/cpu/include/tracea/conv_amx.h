@@ -5,8 +5,8 @@
 //
 //   amx_conv<3, Once>(window, halo, shape, panels, panel_pitch, sink)
 //
-// Once: one tap reads a pixel. The halo then passes the first-level cache by, in which a panel of filters stays: the stem of 7 x 7 taps 1120 us, or 1035
-// (benchmarks/NOTES.md). Where nine taps read it, it is the halo that should stay.
+// Once: taps of a row are lanes, so that a tile's pixels are read again a row of results later at the earliest. The halo then passes the first-level cache
+// by, in which a panel of filters stays: the stem of 7 x 7 taps 1120 us, or 1035 (benchmarks/NOTES.md). Where nine taps read pixels, these should stay.
 //
 // As in gemm_amx.h the vectors of a finished tile leave while the next one multiplies, and granules with unsafe values are multiplied by float fused
 // multiply-adds into sums of their own.
