@@ -72,7 +72,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_low_rank_
     // MicroKernel c[ic : +mc, 0 : +n]
     {
       const auto sink = amx_sink(c + c_stride0 * ic, c_stride0, false, true, c + c_stride0 * ic, c_stride0, 1, Epilogue0{x1});
-      amx_shallow<3>(mc, n, r, inner_panels, (r + 31) / 32 * 3072, b_panels, (r + 31) / 32 * 3072, sink);
+      amx_block<3>(mc, n, r, inner_panels, (r + 31) / 32 * 3072, b_panels, (r + 31) / 32 * 3072, sink);
     }
   }
 }

@@ -98,7 +98,7 @@ def _pack(printer: Printer, node: Pack) -> None:
 
 
 def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
-    if node.intrinsic.name in ("amx_block", "amx_rows", "amx_shallow"):
+    if node.intrinsic.name in ("amx_block", "amx_rows"):
         _amx_block(printer, node)
         return
     if node.intrinsic.name == "amx_conv":
@@ -134,10 +134,9 @@ def _amx_block(printer: Printer, node: MicroKernel) -> None:
     if printer.step(node.c, -1) not in (Const(0), Const(1)):
         raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
     printer.use("gemm_amx.h")
-    if node.intrinsic.name != "amx_block":
-        printer.use("thin_amx.h")
     in_place = node.intrinsic.name == "amx_rows"
     if in_place:
+        printer.use("thin_amx.h")
         _unit(printer, node.a, -1)
     a_pitch = printer.text(printer.buffer(node.a).element_strides[-2 if in_place else -3])
     functor, target = "IdentityEpilogue{}", node.c

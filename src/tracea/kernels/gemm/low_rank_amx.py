@@ -15,7 +15,7 @@ from tracea.core.ops.low_rank import LowRankOp
 from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.gemm.blocking import equal_blocks, round_up
 from tracea.kernels.gemm.low_rank import NOT_EMPTY, ONE_ARITHMETIC, R, second_product
-from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, amx_rows, amx_shallow
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, amx_block, amx_rows
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, kernel_name
 from tracea.kernels.gemm.requirements import FLOATS
 from tracea.kernels.operands import params_of, scratch, tensor_buffer
@@ -73,7 +73,7 @@ def build_low_rank_amx(op: LowRankOp, schedule: Schedule, target: Target) -> Til
         granule=GRANULE,
     )
     out_of_rank = MicroKernel(
-        intrinsic=amx_shallow(_TERMS),
+        intrinsic=amx_block(_TERMS),
         a=inner_panels.region((0, 0, 0), (ceil_div(_MC, TILE), R, _WIDTH)),
         b=b_panels.region((0, 0, 0), (ceil_div(N, TILE), R, _WIDTH)),
         c=sums[0].region((0, 0), (_MC, N)) if sums else second.c.region((_IC, 0), (_MC, N)),

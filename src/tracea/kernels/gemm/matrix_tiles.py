@@ -23,7 +23,7 @@ from tracea.semantic.intrinsics import rows_terms_product, terms_product
 from tracea.semantic.nodes import MicroKernel
 from tracea.semantic.tile_kernel import Buffer
 
-__all__ = ["GRANULE", "TILE", "amx_block", "amx_rows", "amx_shallow", "matrix_tiles"]
+__all__ = ["GRANULE", "TILE", "amx_block", "amx_rows", "matrix_tiles"]
 
 TILE = 32  # rows and columns of C in four of the eight registers
 GRANULE = 32  # steps: a row of a register is 64 bytes of bf16
@@ -46,16 +46,6 @@ def amx_rows(terms: int) -> Intrinsic:
     return Intrinsic(
         name="amx_rows",
         meaning=partial(rows_terms_product, terms=terms),
-        source="emitters/cpu/include/tracea/thin_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
-        attributes=(("terms", terms), ("tile", TILE)),
-    )
-
-
-def amx_shallow(terms: int) -> Intrinsic:
-    """Return the routine that multiplies panels of sums of ``terms`` bf16 terms where steps are few."""
-    return Intrinsic(
-        name="amx_shallow",
-        meaning=partial(terms_product, terms=terms),
         source="emitters/cpu/include/tracea/thin_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
         attributes=(("terms", terms), ("tile", TILE)),
     )

@@ -30,7 +30,6 @@ _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "dot_tile": ("rows", "columns"),
     "amx_block": ("terms", "tile"),
     "amx_rows": ("terms", "tile"),
-    "amx_shallow": ("terms", "tile"),
     "conv_tile": (*_TILE, *_WINDOW),
     "conv_dot": ("mr", "nk", *_WINDOW),
     "depthwise_tile": ("mr", "nv", "nr", *_WINDOW),

@@ -150,26 +150,6 @@ TRACEA_INLINE PixelSink<Planar, Storage, Epilogue> pixel_sink(Storage* out, int6
 
 namespace detail {
 
-// As multiply_granule, for the first 16 rows of A only.
-template <int Terms>
-TRACEA_INLINE void multiply_half_granule(TileRegisters& tiles, const bf16* a, int64_t a_term, const bf16* b) {
-    constexpr int64_t next = 2 * kTileElements;
-    const auto multiply = [&](int a_index, int b_index, bool load_a, bool load_b) TRACEA_LAMBDA {
-        if (load_a) tiles.load<4>(a + a_index * a_term);
-        if (load_b) tiles.load<6>(b + b_index * next);
-        tiles.dot<0, 4, 6>();
-        if (load_b) tiles.load<7>(b + b_index * next + kTileElements);
-        tiles.dot<1, 4, 7>();
-    };
-    static_assert(Terms == 3, "the order of products is that of three terms");
-    multiply(2, 0, true, true);
-    multiply(1, 0, true, false);
-    multiply(1, 1, false, true);
-    multiply(0, 1, true, false);
-    multiply(0, 2, false, true);
-    multiply(0, 0, false, true);
-}
-
 // sums += a * b of one granule in float arithmetic, step after step.
 template <int Terms>
 TRACEA_NOINLINE void multiply_pixel_values(const bf16* a, int64_t a_term, const bf16* marks, const bf16* b,
@@ -281,7 +261,7 @@ TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const 
                             } else if (TRACEA_LIKELY(!half)) {
                                 detail::multiply_granule<Terms, Once>(tiles, a_granule, b_granule, errand, term);
                             } else {
-                                detail::multiply_half_granule<Terms>(tiles, a_granule, term, b_granule);
+                                detail::multiply_edge<Terms, 1, 2>(tiles, a_granule, b_granule, term);
                             }
                             if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
                             if (left < Sink::parts) {

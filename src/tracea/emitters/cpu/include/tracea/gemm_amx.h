@@ -7,7 +7,7 @@
 //   amx_block<3>(rows, columns, depth, a, a_pitch, b, b_pitch, amx_sink(c, c_stride, accumulate, finish, out, row_step, column_step, epilogue));
 //
 // Sums start from zero in the tiles; what C held is added when they leave. While the tiles multiply, which leaves the vector units idle, the vectors of the
-// tile before go through the epilogue into C: a few for every granule.
+// tile before go through the epilogue into C: a few for every granule. Where sums are results as they are, of few steps, the tiles store them into C.
 //
 // A granule that holds unsafe values is multiplied by float fused multiply-adds into sums of its own: infinities, NaN and denormals give what float arithmetic
 // gives.
@@ -29,9 +29,12 @@ TRACEA_BEGIN_NAMESPACE
 
 constexpr int kAmxTile = 32;  // rows and columns of C in four registers
 
-// Storing a tile after a pause costs 250 ns, as if its path slept; one store within every four granules, 400 ns, keeps it awake and costs nothing itself
-// (benchmarks/NOTES.md).
-constexpr int64_t kAwakeGranules = 4;
+// Storing a tile after a pause of four granules, 600 ns, costs 250 ns, as if its path slept; one store within every two keeps it awake and costs nothing
+// itself (benchmarks/NOTES.md).
+constexpr int64_t kAwakeGranules = 2;
+
+// Up to so many granules sums that are results as they are go from the tiles to C: a tile has too few to hide a way through vectors under.
+constexpr int64_t kShallowGranules = 12;
 
 // Where finished vectors go: sums in `c`, to which the tile's are added if `accumulate`; at the finish through the epilogue into `out`.
 template <class Storage, class Epilogue>
@@ -54,20 +57,13 @@ struct AmxSink {
     }
     TRACEA_INLINE float* place(int64_t row, int64_t column) const { return c + row * c_stride + column; }
 
-    // Asks for what one row of a whole tile will read: C where it has sums already, and the epilogue's operands. Not for lines that are only written:
-    // stores wait by themselves, and asking cost a tenth.
-    TRACEA_INLINE void ask(int64_t row, int64_t column) const {
-        if (accumulate) {
+    // Asks for what one row of a whole tile will touch: the epilogue's operands and, if `sums` says so, C. C is worth it where it has sums already, or where a
+    // tile has few granules, so that its stores wait; else stores wait by themselves, and asking cost a tenth.
+    TRACEA_INLINE void ask(int64_t row, int64_t column, bool sums) const {
+        if (sums) {
             prefetch_l2(c + row * c_stride + column);
             prefetch_l2(c + row * c_stride + column + kAmxTile - 1);
         }
-        if (finish) epilogue.prefetch(row, column);
-    }
-
-    // The same also where C is only written: worth it where a tile has few granules, or else its stores wait.
-    TRACEA_INLINE void ask_written(int64_t row, int64_t column) const {
-        prefetch_l2(c + row * c_stride + column);
-        prefetch_l2(c + row * c_stride + column + kAmxTile - 1);
         if (finish) epilogue.prefetch(row, column);
     }
 
@@ -178,6 +174,56 @@ TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const b
     }
 }
 
+// The same for the first 16 rows of A, or 16 columns of B, alone (Rows, Columns: 1), for edges of C that have no more: half of the products, or a quarter.
+template <int Terms, int Rows, int Columns>
+TRACEA_INLINE void multiply_edge(TileRegisters& tiles, const bf16* a, const bf16* b,
+                                 int64_t a_term = 2 * kTileElements) {
+    static_assert(Terms == 1 || Terms == 3, "one term or three");
+    constexpr int64_t next = 2 * kTileElements;
+    const auto load_a = [&](int64_t term) TRACEA_LAMBDA {
+        tiles.load<4>(a + term * a_term);
+        if constexpr (Rows == 2) tiles.load<5>(a + term * a_term + kTileElements);
+    };
+    const auto load_b = [&](int64_t term) TRACEA_LAMBDA {
+        tiles.load<6>(b + term * next);
+        if constexpr (Columns == 2) tiles.load<7>(b + term * next + kTileElements);
+    };
+    const auto multiply = [&]() TRACEA_LAMBDA {
+        tiles.dot<0, 4, 6>();
+        if constexpr (Columns == 2) tiles.dot<1, 4, 7>();
+        if constexpr (Rows == 2) tiles.dot<2, 5, 6>();
+        if constexpr (Rows == 2 && Columns == 2) tiles.dot<3, 5, 7>();
+    };
+    load_b(0);
+    if constexpr (Terms == 3) {
+        load_a(2);
+        multiply();
+        load_a(1);
+        multiply();
+        load_b(1);
+        multiply();
+        load_a(0);
+        multiply();
+        load_b(2);
+        multiply();
+        load_b(0);
+    } else {
+        load_a(0);
+    }
+    multiply();
+}
+
+template <int Terms>
+TRACEA_NOINLINE void multiply_edge(TileRegisters& tiles, const bf16* a, const bf16* b, int64_t rows, int64_t columns) {
+    if (rows > kTileRows) {
+        multiply_edge<Terms, 2, 1>(tiles, a, b);
+    } else if (columns > kTileColumns) {
+        multiply_edge<Terms, 1, 2>(tiles, a, b);
+    } else {
+        multiply_edge<Terms, 1, 1>(tiles, a, b);
+    }
+}
+
 TRACEA_INLINE void clear_sums(TileRegisters& tiles) {
     tiles.zero<0>();
     tiles.zero<1>();
@@ -260,6 +306,8 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
         }
         return;
     }
+    const bool straight = granules <= kShallowGranules && sink.stores_sums();
+    const bool touches_sums = straight || sink.accumulate;
     const int64_t share = (vectors + granules - 1) / granules;
     const int64_t rows_share = (kAmxTile + granules - 1) / granules;
     const int64_t row_tiles = (rows + kAmxTile - 1) / kAmxTile;
@@ -272,7 +320,10 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
     for (int64_t j = 0; j < columns; j += kAmxTile, b += b_pitch) {
         const bf16* a_panel = a;
         const bf16* next_b = b + (j + kAmxTile < columns ? b_pitch : 0);
+        const int64_t width = columns - j < kAmxTile ? columns - j : kAmxTile;
         for (int64_t i = 0; i < rows; i += kAmxTile, a_panel += a_pitch) {
+            const int64_t height = rows - i < kAmxTile ? rows - i : kAmxTile;
+            const bool edge = height <= kTileRows || width <= kTileColumns;
             detail::clear_sums(tiles);
             bool some_apart = false;
             const bf16* upcoming = next_b + i / kAmxTile * lines_apart * 32;
@@ -287,11 +338,16 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
                     if constexpr (slot % 2 == 0) {
                         prefetch_l2(lines + slot / 2 * 32);
                     } else if (asked + slot / 2 < asked_end) {
-                        sink.ask(asked + slot / 2, j);
+                        bool sums_too = touches_sums;
+                        __asm__ volatile("" : "+r"(sums_too));  // else the loop is there twice, once for each answer
+                        sink.ask(asked + slot / 2, j, sums_too);
                     }
                 };
-                if (TRACEA_LIKELY(!is_unsafe(a_granule) && !is_unsafe(b_granule))) {
+                const bool safe = !is_unsafe(a_granule) && !is_unsafe(b_granule);
+                if (TRACEA_LIKELY(safe && !edge)) {
                     detail::multiply_granule<Terms>(tiles, a_granule, b_granule, errand);
+                } else if (safe) {
+                    detail::multiply_edge<Terms>(tiles, a_granule, b_granule, height, width);
                 } else {
                     if (!some_apart) memset(apart, 0, sizeof apart);
                     some_apart = true;
@@ -304,16 +360,20 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
                     left -= count;
                 }
             }
+            const bool whole = height == kAmxTile && width == kAmxTile;
+            if (straight && whole && !some_apart) {
+                detail::store_sums(tiles, sink.place(i, j), sink.c_stride);
+                continue;
+            }
             float* done = sums[current];
             detail::take_sums(tiles, some_apart, apart, done);
-            if (rows - i >= kAmxTile && columns - j >= kAmxTile) {
+            if (whole) {
                 left = vectors;
                 left_row = i;
                 left_column = j;
                 current = 1 - current;
             } else {
-                sink.part(done, i, j, rows - i < kAmxTile ? rows - i : kAmxTile,
-                          columns - j < kAmxTile ? columns - j : kAmxTile);
+                sink.part(done, i, j, height, width);
             }
         }
     }

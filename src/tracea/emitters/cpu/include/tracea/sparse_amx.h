@@ -134,6 +134,7 @@ TRACEA_NOINLINE void amx_lines(int64_t rows, int64_t columns, const StepLines& l
             }
             continue;
         }
+        const bool straight = granules <= kShallowGranules && sink.stores_sums();
         const int64_t share = (vectors + granules - 1) / granules;
         const int64_t rows_share = (kAmxTile + granules - 1) / granules;
         const bf16* const run = b + lines.number(line) * b_block;
@@ -161,7 +162,7 @@ TRACEA_NOINLINE void amx_lines(int64_t rows, int64_t columns, const StepLines& l
                         if constexpr (slot % 2 == 0) {
                             if (slot / 2 < ahead) prefetch_l2(next.line(slot / 2));
                         } else if (asked + slot / 2 < asked_end) {
-                            sink.ask_written(asked + slot / 2, j);
+                            sink.ask(asked + slot / 2, j, true);
                         }
                     };
                     if (TRACEA_LIKELY(!is_unsafe(a_granule) && !is_unsafe(b_granule))) {
@@ -181,10 +182,15 @@ TRACEA_NOINLINE void amx_lines(int64_t rows, int64_t columns, const StepLines& l
                         left -= count;
                     }
                 }
+                awake = 0;
+                const bool whole = rows - i >= kAmxTile && end - j >= kAmxTile;
+                if (straight && whole && !some_apart) {
+                    detail::store_sums(tiles, sink.place(i, j), sink.c_stride);
+                    continue;
+                }
                 float* done = sums[current];
                 detail::take_sums(tiles, some_apart, apart, done);
-                awake = 0;
-                if (rows - i >= kAmxTile && end - j >= kAmxTile) {
+                if (whole) {
                     left = vectors;
                     left_row = i;
                     left_column = j;

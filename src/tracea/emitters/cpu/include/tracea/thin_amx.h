@@ -1,9 +1,8 @@
-// The two products of a thin factor on matrix tiles: many steps into few columns, and few steps into many columns.
+// The first product of a thin factor on matrix tiles, many steps into few columns; the second, few steps into many columns, is amx_block's.
 //
 //   amx_rows<3>(rows, columns, depth, a, a_stride, b, b_pitch, amx_sink(...));        // A is read where it lies
-//   amx_shallow<3>(rows, columns, depth, a, a_pitch, b, b_pitch, amx_sink(...));      // as amx_block, for few steps
 //
-// amx_rows splits a granule of A into its terms under the products of the granule two before, which leave the vector units idle (the tiles' loads would wait
+// It splits a granule of A into its terms under the products of the granule two before, which leave the vector units idle (the tiles' loads would wait
 // for the stores of the one before). A granule of A is read by as many tiles as there are blocks of 32 columns, and split again for each of them: that hides as
 // well as the first time, and needs no panel that would leave the first-level cache. Panels of B are those of gemm_amx.h; rows of A are contiguous.
 #ifndef TRACEA_THIN_AMX_H
@@ -150,49 +149,6 @@ TRACEA_NOINLINE void amx_rows(int64_t rows, int64_t columns, int64_t depth, cons
             if (height == kAmxTile && width == kAmxTile) {
                 sink.whole(sums, i, j, 0, kAmxTile * kAmxTile / VecF::lanes);
             } else {
-                sink.part(sums, i, j, height, width);
-            }
-        }
-    }
-}
-
-// The product of few steps: sums that are results as they are go from the tiles to C, because a tile has no granules to hide a way through vectors under.
-// Asking for C made it slower.
-constexpr int64_t kShallowGranules = 4;
-
-template <int Terms, class Sink>
-TRACEA_NOINLINE void amx_shallow(int64_t rows, int64_t columns, int64_t depth, const bf16* a, int64_t a_pitch,
-                                 const bf16* b, int64_t b_pitch, const Sink& sink) {
-    const int64_t granules = (depth + kGranule - 1) / kGranule;
-    if (!sink.stores_sums() || granules == 0 || granules > kShallowGranules) {
-        amx_block<Terms>(rows, columns, depth, a, a_pitch, b, b_pitch, sink);
-        return;
-    }
-    alignas(64) float sums[kAmxTile * kAmxTile];
-    alignas(64) float apart[kAmxTile * kAmxTile];
-    TileRegisters tiles;
-    for (int64_t j = 0; j < columns; j += kAmxTile, b += b_pitch) {
-        const int64_t width = columns - j < kAmxTile ? columns - j : kAmxTile;
-        const bf16* a_panel = a;
-        for (int64_t i = 0; i < rows; i += kAmxTile, a_panel += a_pitch) {
-            const int64_t height = rows - i < kAmxTile ? rows - i : kAmxTile;
-            detail::clear_sums(tiles);
-            bool some_apart = false;
-            for (int64_t g = 0; g < granules; ++g) {
-                const bf16* const a_granule = a_panel + g * granule_elements<Terms>;
-                const bf16* const b_granule = b + g * granule_elements<Terms>;
-                if (TRACEA_LIKELY(!is_unsafe(a_granule) && !is_unsafe(b_granule))) {
-                    detail::multiply_granule<Terms>(tiles, a_granule, b_granule, [](auto) TRACEA_LAMBDA {});
-                } else {
-                    if (!some_apart) memset(apart, 0, sizeof apart);
-                    some_apart = true;
-                    detail::multiply_values<Terms>(a_granule, b_granule, apart);
-                }
-            }
-            if (height == kAmxTile && width == kAmxTile && !some_apart) {
-                detail::store_sums(tiles, sink.place(i, j), sink.c_stride);
-            } else {
-                detail::take_sums(tiles, some_apart, apart, sums);
                 sink.part(sums, i, j, height, width);
             }
         }
