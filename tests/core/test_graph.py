@@ -141,7 +141,7 @@ def test_set_outputs_names_what_a_run_returns() -> None:
     graph = block()
     graph.set_outputs("act", graph["out"])
     assert [node.id for node in graph.outputs] == ["act", "out"]
-    for bad in (["nowhere"], ["out", "out"]):
+    for bad in (["nowhere"], ["out", "out"], [["act", "out"]], [3]):
         with pytest.raises(InvalidGraph):
             graph.set_outputs(*bad)
 

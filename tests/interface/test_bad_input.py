@@ -136,6 +136,8 @@ REFUSED = {
     "nothing to fuse": (lambda: tracea.ops.fuse([]), InvalidOp),
     "a product in the middle": (lambda: tracea.ops.fuse(["relu", "gemm"]), InvalidOp),
     "a step that is a function": (lambda: tracea.ops.fuse([torch.mm]), InvalidOp),
+    "a step of the name of ours": (lambda: tracea.ops.fuse([torch.relu]), InvalidOp),
+    "a norm of the name of ours": (lambda: tracea.ops.fuse([torch.rms_norm]), InvalidOp),
     "a thousand steps": (lambda: tracea.ops.fuse(["gelu"] * 1000), InvalidOp),
     "too many operands": (lambda: tracea.ops.fuse(["add"] * 40), InvalidOp),
     "too few operands": (lambda: tracea.ops.fuse(["gemm", "add"])(X, X), InvalidShape),

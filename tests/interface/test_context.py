@@ -259,6 +259,28 @@ def test_what_is_no_graph_or_no_constant_of_it_is_refused_by_name_before_a_searc
             call()
 
 
+def test_constants_may_be_tensors_of_any_float_type():
+    weight = torch.randn(6, 8).bfloat16()
+    graph = tracea.Graph()
+    x = graph.add_input((4, 8), dtype=DType.BF16)
+    graph.add_gemm(x, graph.add_constant((6, 8), dtype=DType.BF16, name="w"), transpose_b=True)
+    given = torch.randn(4, 8).bfloat16()
+    y = tracea.Context(threads=1).optimize_graph(graph, {"w": weight}).run(given)
+    torch.testing.assert_close(y.float(), (given.float() @ weight.float().T).bfloat16().float(), rtol=2**-7, atol=1e-6)
+    with pytest.raises(InvalidDType, match=r"values\['w'\]"):
+        tracea.Context(threads=1).optimize_graph(graph, {"w": weight.tolist()})
+
+
+def test_a_norm_without_eps_takes_its_usual_one():
+    graph = tracea.Graph()
+    x = graph.add_input((2, 8))
+    graph.set_outputs(graph.add_row("layer_norm", x), graph.add_row("rms_norm", x))
+    x = np.full((2, 8), 1e-3, np.float32)
+    layer, rms = tracea.Context(threads=1).optimize_graph(graph).run(x)
+    assert (layer == 0).all()
+    np.testing.assert_allclose(rms, x / np.sqrt(1e-6 + 1e-6), rtol=1e-5)
+
+
 def test_what_names_no_node_or_no_input_is_refused(planned):
     case, program = planned
     for node in (999, None, [1]):

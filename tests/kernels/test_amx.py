@@ -56,8 +56,8 @@ def test_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.ran
 @on_both
 @pytest.mark.parametrize("k", [31, 160, 400])
 @pytest.mark.parametrize("name", ["amx_default", "amx_rows"])
-def test_edges_of_a_block_have_half_a_tile_or_a_whole_one(name: str, k: int, isa: str, rng: np.random.Generator) -> None:
-    """Sums go from the tiles to C (no epilogue, few steps), through vectors, or onto what C holds (several K blocks)."""
+def test_edges_have_half_a_tile_or_a_whole_one(name: str, k: int, isa: str, rng: np.random.Generator) -> None:
+    """Sums go from the tiles to C (no epilogue, few steps), through vectors, or onto what C holds (more K blocks)."""
     unit, case = compiled(name, isa)
     for m in (33, 48, 49):
         for n in (33, 48, 49):

@@ -144,10 +144,12 @@ class Builder(ABC):
         *,
         weight: Node | None = None,
         bias: Node | None = None,
-        eps: float = 0.0,
+        eps: float | None = None,
         name: str | None = None,
     ) -> Node:
         """Append a normalisation along the last axis, times ``weight``, plus ``bias``; ``kind`` or its name.
+
+        ``eps`` is added inside of the norms' square root: 1e-5 (layer norm) and 1e-6 (RMS norm) if none is given.
 
         Raises:
             InvalidOp: there is no such kind.
@@ -162,7 +164,8 @@ class Builder(ABC):
         if bias is not None:
             operands.append(bias)
             expr = expr + Input(len(operands))
-        op = RowOp(kind=kind, x=(x.type,), epilogue=Epilogue(expr, tuple(node.type for node in operands)), eps=eps)
+        epilogue = Epilogue(expr, tuple(node.type for node in operands))
+        op = RowOp(kind=kind, x=(x.type,), epilogue=epilogue, eps=kind.usual_eps if eps is None else eps)
         return self.add(op, (x, *operands), name=self._named(name, kind.value))
 
     def add_pointwise(

@@ -108,6 +108,8 @@ class Graph(Builder):
             InvalidGraph: there is none.
         """
         name = node.id if isinstance(node, Node) else node
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _broken("node", repr(name), "a node, or its id", "name several one by one: set_outputs(a, b)")
         if name in self._nodes:
             return self._nodes[name]
         for candidate in self._nodes.values():

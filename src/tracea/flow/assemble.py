@@ -101,7 +101,7 @@ def assemble(
     missing = sorted(set(graph.constants) - set(values))
     if missing:
         raise InvalidOption(
-            field="constants", got=sorted(values), expected=missing, remedy="give the data of each constant"
+            field="values", got=sorted(values), expected=missing, remedy="give the data of each constant"
         )
     return _Assembly(graph, values, decisions, target).finish(name)
 

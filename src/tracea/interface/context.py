@@ -211,8 +211,9 @@ class Context:
         """Return the graph's program and plan; schedules are searched within ``budget`` trials an op.
 
         ``budget`` None searches nothing: what earlier searches found is used, and scores decide the rest.
-        ``values`` gives the data of the graph's constants by id, as NumPy arrays. ``listener(label, progress)`` hears
-        of each trial; without one, what takes longer than a second shows its steps on standard error.
+        ``values`` gives the data of the graph's constants by id: NumPy arrays or PyTorch tensors.
+        ``listener(label, progress)`` hears of each trial; without one, what takes longer than a second shows its
+        steps on standard error.
         """
         allowed = check_budget(budget)
         check_listener(listener)

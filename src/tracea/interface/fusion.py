@@ -42,7 +42,6 @@ _BINARY: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
 }
 _ROWS: Final = {"softmax": RowKind.SOFTMAX, "layer_norm": RowKind.LAYER_NORM, "rms_norm": RowKind.RMS_NORM}
 _MOST_OPERANDS: Final = 16  # that the dispatcher takes
-_EPS: Final = {RowKind.SOFTMAX: 0.0, RowKind.LAYER_NORM: 1e-5, RowKind.RMS_NORM: 1e-6}
 
 
 def elementwise_steps() -> tuple[str, ...]:
@@ -53,11 +52,20 @@ def elementwise_steps() -> tuple[str, ...]:
 def fuse(steps: Sequence[str | Callable[..., Any]]) -> Fused:
     """Return a callable that runs the steps as one kernel; a step is a name, or a function of ``tracea.ops``.
 
+    Norms take their usual ``eps``, 1e-5 (layer_norm) and 1e-6 (rms_norm); with another, a Graph fuses the same.
+
     Raises: InvalidOp: no step, or one that is not known or not possible at its place.
     """
     if isinstance(steps, str) or not isinstance(steps, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidOp(field="steps", got=steps, expected="a list of steps", remedy='fuse(["gemm", "relu"])')
-    return Fused(tuple(step if isinstance(step, str) else getattr(step, "__name__", repr(step)) for step in steps))
+    return Fused(tuple(step if isinstance(step, str) else _named(step) for step in steps))
+
+
+def _named(step: Any) -> str:
+    """Return the name of a function of ``tracea.ops``; of anything else, however it is called, what is no step's."""
+    module, name = (str(getattr(step, each, "")) for each in ("__module__", "__name__"))
+    ours = module == "tracea.interface.functional" and (name == "gemm" or name in _ROWS)
+    return name if ours else f"{module}.{name}" if callable(step) and name else repr(step)
 
 
 class Fused:
@@ -73,7 +81,8 @@ class Fused:
                     field=f"steps[{position}]",
                     got=step,
                     expected=possible,
-                    remedy=f"{guess}a product or a normalisation comes first, elementwise steps after it",
+                    remedy=f"{guess}a product or a normalisation comes first, elementwise steps after it; "
+                    "name them, or give functions of tracea.ops",
                 )
         if not steps:
             raise InvalidOp(field="steps", got=0, expected="at least one", remedy='fuse(["gemm", "relu"])')
@@ -189,7 +198,7 @@ class Fused:
             )
         if head in _ROWS:
             row = _ROWS[head]
-            return RowOp(kind=row, x=(types[0],), epilogue=epilogue, eps=_EPS[row], out=out)
+            return RowOp(kind=row, x=(types[0],), epilogue=epilogue, eps=row.usual_eps, out=out)
         op = PointwiseOp(expr=epilogue.expr, inputs=tuple(types), out_dtype=types[0].dtype)
         wanted = op.infer()
         if out is None:

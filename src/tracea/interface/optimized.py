@@ -28,6 +28,7 @@ from tracea.gates import Verdict
 from tracea.kernels.registry import find
 from tracea.optimizer.budget import Budget
 from tracea.optimizer.isolation import children_kept
+from tracea.runtime.buffers import view
 
 __all__ = ["Optimized", "optimize_graph"]
 
@@ -105,7 +106,7 @@ class Optimized:
 
 def optimize_graph(
     graph: Graph,
-    values: Values | None = None,
+    values: Mapping[str, Any] | None = None,
     *,
     budget: Budget | None = None,
     threads: int | None = None,
@@ -115,6 +116,7 @@ def optimize_graph(
 ) -> Optimized:
     """Return the graph as a program whose schedules were searched, ``budget`` trials an op; None searches nothing.
 
+    ``values`` are the constants' data by their names, arrays of NumPy or tensors of PyTorch.
     ``makes_tables`` says that the graph makes whatever its ops read by, within bounds whatever its inputs hold.
 
     Raises:
@@ -123,7 +125,7 @@ def optimize_graph(
         VerdictFailed: a chosen kernel fails a gate on this machine.
     """
     _check_graph(graph)
-    _check_values(graph, values)
+    values = _checked_values(graph, values)
     require_room_for_results(graph)
     count = thread_count(threads)
     if not makes_tables:
@@ -172,8 +174,8 @@ def _check_graph(graph: Any) -> None:
         )
 
 
-def _check_values(graph: Graph, values: Any) -> None:
-    """Refuse data that are no constant's, and those of another type, by the constant's name, before any search."""
+def _checked_values(graph: Graph, values: Any) -> Values:
+    """Return the data as NumPy arrays; refuse what is no constant's, and other types, by name and before any search."""
     constants = graph.constants
     data: Mapping[Any, Any] = cast("Any", values) if isinstance(values, Mapping) else {}
     unknown = [str(name) for name in data if name not in constants]
@@ -184,10 +186,11 @@ def _check_values(graph: Graph, values: Any) -> None:
             expected=f"arrays by the graph's constants: {', '.join(constants) or 'it has none'}",
             remedy="name constants as graph.add_constant does; the data of inputs are given to each run",
         )
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
     for name, type_ in constants.items():
         if name not in data:
             continue  # one that nothing reads needs no data; the others are missed where the program is made
-        given: np.ndarray[Any, Any] = np.asarray(data[name])
+        given = arrays[name] = view(data[name], f"values[{name!r}]").numpy()
         has_elements, has_shape = given.dtype == type_.dtype.numpy, given.shape == type_.static_shape
         if type_.is_static and not (has_elements and has_shape):
             raise (InvalidShape if has_elements else InvalidDType)(
@@ -196,6 +199,7 @@ def _check_values(graph: Graph, values: Any) -> None:
                 expected=str(type_),
                 remedy=f"give the constant {name} as an array of its type",
             )
+    return arrays
 
 
 def _check_tables(graph: Graph) -> None:

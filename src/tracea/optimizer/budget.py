@@ -16,7 +16,7 @@ _LONGEST: Final = sys.float_info.max  # what no clock reaches, and larger whole 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Trials and seconds, whichever runs out first; None is no limit in seconds.
+    """Trials (50 where none are said) and seconds, whichever runs out first; None is no limit in seconds.
 
     The seconds are the search's own, from its first trial; a trial that is under way when they run out is finished.
     """

@@ -23,6 +23,11 @@ class RowKind(Enum):
     LAYER_NORM = "layer_norm"  # (v - mean) / sqrt(variance + eps), variance over n, not n - 1
     RMS_NORM = "rms_norm"  # v / sqrt(mean of v² + eps)
 
+    @property
+    def usual_eps(self) -> float:
+        """What ``eps`` is where none is said: 1e-5 of layer norm, as in torch, 1e-6 of RMS norm, 0 of others."""
+        return {RowKind.LAYER_NORM: 1e-5, RowKind.RMS_NORM: 1e-6}.get(self, 0.0)
+
 
 _FLOPS_OF_ROW = {RowKind.SOFTMAX: 5, RowKind.LOG_SOFTMAX: 5, RowKind.LAYER_NORM: 6, RowKind.RMS_NORM: 3}
 
