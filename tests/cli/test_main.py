@@ -168,8 +168,20 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_only_for_debugging(
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
-def test_an_interrupt_says_that_trials_are_kept(failing_doctor, capsys: pytest.CaptureFixture[str]) -> None:
-    failing_doctor(KeyboardInterrupt())
+def test_a_name_that_is_too_long_for_a_file_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["optimize", f"{'x' * 5000}.py:build"]) == cli.BAD_USAGE
+    assert "expected a Python file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_an_interrupt_says_that_trials_are_kept(
+    failing_doctor, swallowed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error: BaseException = KeyboardInterrupt()
+    if swallowed:  # as NumPy does while it is imported
+        error = ImportError("a part failed to import")
+        error.__cause__ = KeyboardInterrupt()
+    failing_doctor(error)
     assert cli.main(["doctor"]) == 130
     assert "kept" in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Generator, Mapping
@@ -49,10 +50,10 @@ def find_builder(text: str) -> tuple[Path, str]:
             expected="file.py:function",
             remedy=f"name a file and a function in it, such as {example}:build",
         )
-    if not path.is_file():
+    if not os.path.isfile(path):  # Path.is_file raises where a name is too long for a file
         raise InvalidOption(
             field="builder",
-            got=f"{path}: {'a directory' if path.is_dir() else 'no such file'}",
+            got=f"{path}: {'a directory' if os.path.isdir(path) else 'no such file'}",
             expected="a Python file",
             remedy=f"name a file that exists; {path_text} is looked for from {Path.cwd()}",
         )
@@ -147,6 +148,14 @@ def _needed_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(each.name for each in parameters if each.default is each.empty and each.kind not in optional)
 
 
+def _text_of(error: BaseException) -> str:
+    """Return an error's text, which code of its own makes, and may fail to."""
+    try:
+        return str(error)
+    except Exception as failed:
+        return f"whose text raises {type(failed).__name__}"
+
+
 @contextmanager
 def _errors_of(path: Path) -> Generator[None]:
     """Have what the code of a file raises told as the file's, with the last of its lines that the error came through.
@@ -167,7 +176,7 @@ def _errors_of(path: Path) -> Generator[None]:
                 where = f" at {name}:{frame.lineno} in {frame.name}"
         raise InvalidOption(
             field="builder",
-            got=f"{type(error).__name__}: {error}{where}",
+            got=f"{type(error).__name__}: {_text_of(error)}{where}",
             expected="a file and a function that run",
             remedy="mend that line; TRACEA_LOG=debug shows all of the traceback",
         ) from error

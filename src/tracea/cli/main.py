@@ -90,8 +90,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
         except TraceaError as error:
             return _report(error, given, as_json=as_json)
         except KeyboardInterrupt:
-            print_error("interrupted; finished trials are kept")
-            return _INTERRUPTED
+            return _report_interrupt()
         except SystemExit as error:  # no command of ours ends this way
             left = RunError(kernel="a model's code", detail=f"ended the process, SystemExit: {error}", remedy=_NO_EXIT)
             return _report(left, given, as_json=as_json)
@@ -100,6 +99,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
                 return _report_no_room(error)
             return _report_unexpected(error, as_json=as_json)
         except Exception as error:
+            if _was_interrupted(error):
+                return _report_interrupt()
             return _report_unexpected(error, as_json=as_json)
     return result if isinstance(result, int) else GOOD
 
@@ -115,6 +116,20 @@ def _report(error: TraceaError, given: list[str], *, as_json: bool) -> int:
             text = f"{flag}{text.removeprefix(error.field)}"
     print_error(_one_line(f"{type(error).__name__}: {text}"))
     return BAD_USAGE if isinstance(error, InvalidInput | UnsupportedNode | ResourceExceeded) else FAILED
+
+
+def _report_interrupt() -> int:
+    print_error("interrupted; finished trials are kept")
+    return _INTERRUPTED
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Tell whether an error came of Ctrl-C: NumPy, interrupted at its import, raises an ImportError of its own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _report_no_room(error: OSError) -> int:
