@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import wraps
 
 import ml_dtypes
 import numpy as np
@@ -138,6 +139,7 @@ REFUSED = {
     "a step that is a function": (lambda: tracea.ops.fuse([torch.mm]), InvalidOp),
     "a step of the name of ours": (lambda: tracea.ops.fuse([torch.relu]), InvalidOp),
     "a norm of the name of ours": (lambda: tracea.ops.fuse([torch.rms_norm]), InvalidOp),
+    "a step that wraps ours": (lambda: tracea.ops.fuse([wraps(tracea.ops.layer_norm)(lambda x: 0 * x)]), InvalidOp),
     "a thousand steps": (lambda: tracea.ops.fuse(["gelu"] * 1000), InvalidOp),
     "too many operands": (lambda: tracea.ops.fuse(["add"] * 40), InvalidOp),
     "too few operands": (lambda: tracea.ops.fuse(["gemm", "add"])(X, X), InvalidShape),

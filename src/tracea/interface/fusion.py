@@ -63,9 +63,13 @@ def fuse(steps: Sequence[str | Callable[..., Any]]) -> Fused:
 
 def _named(step: Any) -> str:
     """Return the name of a function of ``tracea.ops``; of anything else, however it is called, what is no step's."""
-    module, name = (str(getattr(step, each, "")) for each in ("__module__", "__name__"))
-    ours = module == "tracea.interface.functional" and (name == "gemm" or name in _ROWS)
-    return name if ours else f"{module}.{name}" if callable(step) and name else repr(step)
+    from tracea.interface import functional  # which imports this module
+
+    for name in ("gemm", *_ROWS):
+        if getattr(functional, name) is step:
+            return name
+    name = getattr(step, "__name__", "") if callable(step) else ""
+    return f"{getattr(step, '__module__', '')}.{name}" if name else repr(step)
 
 
 class Fused:
@@ -82,7 +86,7 @@ class Fused:
                     got=step,
                     expected=possible,
                     remedy=f"{guess}a product or a normalisation comes first, elementwise steps after it; "
-                    "name them, or give functions of tracea.ops",
+                    "steps are names, the first may be a function of tracea.ops",
                 )
         if not steps:
             raise InvalidOp(field="steps", got=0, expected="at least one", remedy='fuse(["gemm", "relu"])')
