@@ -15,6 +15,7 @@
 #include "tracea/amx.h"
 #include "tracea/config.h"
 #include "tracea/pack_terms.h"
+#include "tracea/unroll.h"
 #include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE

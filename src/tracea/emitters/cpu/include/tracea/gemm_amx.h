@@ -23,7 +23,7 @@
 
 TRACEA_BEGIN_NAMESPACE
 
-// Up to so many granules sums that are results as they are go from the tiles to C: a tile has too few to hide a way through vectors under.
+// Up to so many granules sums that are results as they are go from the tiles to C (shallow_block; benchmarks/NOTES.md).
 constexpr int64_t kShallowGranules = 12;
 
 // Where finished vectors go: sums in `c`, to which the tile's are added if `accumulate`; at the finish through the epilogue into `out`.
