@@ -208,6 +208,7 @@ def test_an_order_with_a_user_before_its_input_is_refused() -> None:
         lambda d: d.update(schema_version=99),
         lambda d: d.pop("schema_version"),
         lambda d: d.pop("nodes"),
+        lambda d: d.update(output=["out"]),
         lambda d: d.update(outputs=["nowhere"]),
         lambda d: d.update(outputs="out"),
         lambda d: d["nodes"].reverse(),

@@ -35,9 +35,13 @@ def test_no_two_schedules_of_the_unpruned_space_are_the_same_kernel(isa: str, sh
 
 
 @pytest.mark.parametrize("shape", SHAPES[:4])
-def test_the_unpruned_space_is_wide(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(("isa", "most"), [("avx512", 28), ("avx2", 12), ("neon", 24)])
+def test_the_unpruned_space_is_wide(isa: str, most: int, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
-    assert len(unpruned_space(GemmOp.of(m=m, n=n, k=k), load("avx512"))) >= 500
+    space = unpruned_space(GemmOp.of(m=m, n=n, k=k), load(isa))
+    assert len(space) >= 500
+    sums = {schedule.integer("mr") * schedule.integer("nv") for schedule in space}
+    assert (min(sums), max(sums)) == (1, most)
 
 
 @pytest.mark.parametrize("shape", [(128, 3072, 768), (100, 37, 53)])

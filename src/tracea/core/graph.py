@@ -243,6 +243,14 @@ class Graph(Builder):
                 expected=SCHEMA_VERSION,
                 remedy="write the file with this version's to_json",
             )
+        unknown = sorted(str(name) for name in fields.keys() - {"schema_version", "nodes", "outputs"})
+        if unknown:
+            raise InvalidGraph(
+                field="$",
+                got=unknown,
+                expected="schema_version, nodes and outputs",
+                remedy="keep what is not the graph's outside of it",
+            )
         nodes = _CODEC.decode(fields.get("nodes"), tuple[Node, ...], "$.nodes")
         outputs = _CODEC.decode(fields.get("outputs"), tuple[str, ...], "$.outputs")
         return Graph.of(nodes, outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -30,7 +30,6 @@ __all__ = [
     "fits_registers",
     "has_rows",
     "packed_default",
-    "packed_space",
     "prepacked_default",
     "prepacked_space",
     "round_up",
@@ -197,12 +196,6 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
     )
 
 
-def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
-    """Return the schedules worth measuring, the default among them: full registers, blocks that stay in a cache."""
-    depths = (128, 192, 256, 384, 512, 768, 1024)
-    return _space(op, target, packed_default(op, target), depths=depths, prefetches=(0, 8), fresh=True)
-
-
 def prepacked_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule for a B in panels that needs no tuning."""
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
@@ -229,19 +222,13 @@ def prepacked_default(op: GemmOp, target: Target) -> Schedule:
 
 def prepacked_space(op: GemmOp, target: Target) -> ScheduleSpace:
     """Return the schedules worth measuring where B is in panels already."""
-    depths = (256, 384, 512, 1024, _known(op.k))
     default = prepacked_default(op, target)
-    return _space(op, target, default, depths=depths, prefetches=(0, 8, _FAR_AHEAD), fresh=False)
-
-
-def _space(
-    op: GemmOp, target: Target, default: Schedule, *, depths: Sequence[int], prefetches: Sequence[int], fresh: bool
-) -> ScheduleSpace:
     lanes, nbytes = vector_lanes(target, op.accumulator), op.accumulator.nbytes
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     share, latency = _a_elements(op, target), target.fma_per_cycle * target.fma_latency_cycles
     tiles = [(mr, nv) for mr, nv in _TILES[target.isa] if fits_registers(mr, nv, target) and mr * nv >= latency]
-    kcs = _sizes(default.integer("kc"), *(round_up(equal_blocks(k, 4 * depth // nbytes), 2) for depth in depths))
+    depths = (4 * depth // nbytes for depth in (256, 384, 512, 1024, k))
+    kcs = _sizes(default.integer("kc"), *(round_up(equal_blocks(k, depth), 2) for depth in depths))
     mcs = _sizes(default.integer("mc"), *(mc for mc in _ROW_BLOCKS if mc < m), m)
     ncs = _sizes(default.integer("nc"), *(nc for nc in (1024,) if nc < n), round_up(n, lanes))
 
@@ -251,13 +238,13 @@ def _space(
             kept = (2 * rows * kc >= share or mc >= m or k <= _SHORT_SUM) and 3 * rows * kc <= 4 * share
             if kept and kc * nc * nbytes <= 8 * target.l2_bytes:
                 yield {"kc": kc, "mc": mc, "nc": nc, "upcoming": upcoming, "split": "rows", "sweep": PANELS_PER_SWEEP}
-        # All rows of A are one block; a panel of B that was packed just now is in the cache already.
-        for kc, nc, upcoming in product(kcs, ncs, (0,) if fresh and not has_rows(op) else (0, 1)):
+        # All rows of A are one block.
+        for kc, nc, upcoming in product(kcs, ncs, (0, 1)):
             if 2 * m * kc * nbytes <= target.l2_bytes:
                 yield {"kc": kc, "mc": default["mc"], "nc": nc, "upcoming": upcoming, "split": "columns", "sweep": 1}
 
     chosen: list[Mapping[str, Value]] = [default]
-    for (mr, nv), unroll, prefetch_b, block in product(tiles, (1, 2), prefetches, tuple(blocks())):
+    for (mr, nv), unroll, prefetch_b, block in product(tiles, (1, 2), (0, 8, _FAR_AHEAD), tuple(blocks())):
         tile: dict[str, Value] = {
             "mr": mr,
             "nv": nv,

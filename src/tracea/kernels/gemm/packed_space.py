@@ -22,12 +22,12 @@ _FEW_ROWS: Final = 320  # up to this many, a task of columns that packs all rows
 _K_BLOCKS: Final = (32, 64, 128, 512)
 _M_BLOCKS: Final = (56, 168)
 _N_BLOCKS: Final = (32, 64, 128, 512, 2048)
-# Heights in rows and widths in vectors: tiles that fill the registers, half of them and a quarter.
+# Heights in rows and widths in vectors: from tiles of one sum up to those that fill the registers.
 _HEIGHTS: Final[Mapping[str, tuple[int, ...]]] = {
-    "avx512": (4, 6, 8, 9, 14, 28),
-    "avx2": (2, 4, 5, 6, 12),
-    "neon": (4, 6, 8, 10, 12),
-    "plain": (4, 8, 14),
+    "avx512": (1, 2, 4, 6, 8, 9, 14, 28),
+    "avx2": (1, 2, 4, 5, 6, 12),
+    "neon": (1, 2, 4, 6, 8, 10, 12),
+    "plain": (1, 2, 4, 8, 14),
 }
 _WIDTHS: Final[Mapping[str, tuple[int, ...]]] = {
     "avx512": (1, 2, 3, 4),
