@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -17,16 +18,18 @@ import numpy as np
 import pytest
 from tests.drawn import drawn
 
+from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
-from tracea.errors import CacheCorrupt
+from tracea.errors import CacheCorrupt, InvalidOption, InvalidSchedule
 from tracea.flow import history
 from tracea.flow.compile import compile_node, decision_for, for_threads
 from tracea.flow.final import final_times
 from tracea.flow.history import known_variants, packable, schedule_of, store, study_key, verified
+from tracea.kernels.registry import find
 from tracea.optimizer.exchange import export_trials
-from tracea.optimizer.priors import Hero, Provenance
+from tracea.optimizer.priors import Hero, Provenance, load_heroes
 from tracea.optimizer.storage import TrialRecord, TrialStore
 from tracea.optimizer.trial import Outcome, OutcomeKind
 
@@ -193,6 +196,34 @@ def test_a_shipped_hero_counts_for_its_constants_only(monkeypatch):
         assert chosen(constants=constants).measurement is not None
         assert chosen(constants=constants).chosen.shipped.endswith("on 2025-06-15, not here")
         assert chosen(constants=other) == unmeasured[other]
+
+
+def test_stated_values_go_to_the_variant_that_runs_the_op_whoever_scores_higher():
+    scored = chosen(schedule={})
+    assert scored.variant != "gemm.packed"
+    default = fastest_schedule_of("gemm.packed")
+    record("gemm.packed", {**default, "unroll": 1}, 1e-6, op=SKINNY)
+    decision = chosen(schedule={"kc": 64})
+    assert (decision.variant, dict(decision.schedule)) == ("gemm.packed", {**default, "kc": 64})
+    assert decision.reason.endswith("schedule stated")
+    with pytest.raises(InvalidOption, match=r"gemm\.packed"):
+        chosen(schedule={"rows": 8})
+    with pytest.raises(InvalidSchedule, match="kc"):
+        chosen(schedule={"kc": "deep"})
+    with pytest.raises(InvalidOption, match="library"):
+        chosen(schedule={"kc": 64}, variant="library.gemm")
+
+
+def test_a_shipped_schedule_is_whole_so_that_what_is_printed_of_it_makes_the_same_kernel():
+    ours = [hero for hero in load_heroes() if hero.schedule]
+    assert ours
+    for hero in ours:
+        rows, *others = (int(part) for part in re.search(r"\d+(x\d+)+", hero.op_key)[0].split("x"))
+        if hero.op_key.startswith("gemm"):
+            op = GemmOp.of(m=rows, n=others[0], k=others[1])
+        else:
+            op = RowOp(kind=RowKind.LAYER_NORM, x=(TensorType((rows, *others), DType.F32),))
+        assert set(hero.schedule) == set(find(hero.variant).default_schedule(op, for_threads(host(), 1))), hero
 
 
 def test_one_measurement_here_puts_all_shipped_times_aside(monkeypatch, empty_cache):

@@ -16,7 +16,7 @@ from tracea.doctor.plan import STATED
 from tracea.errors import InvalidSchedule, ProofFailed, TraceaWarning
 from tracea.flow.assemble import Values, assemble, compute_nodes, constant_operands, split_library_epilogues
 from tracea.flow.history import known_variants
-from tracea.flow.kernel import Built, build
+from tracea.flow.kernel import Built, build, completed_schedule
 from tracea.flow.precision import with_casts
 from tracea.flow.prepare import prepare
 from tracea.kernels.registry import VARIANTS, find
@@ -105,24 +105,26 @@ def decision_for(
     constants: Iterable[int] = (),
     library: bool = True,
     variant: str | None = None,
-    schedule: Schedule | None = None,
+    schedule: Mapping[str, int | str] | None = None,
     measured: bool = True,
     fallback: bool = False,
     magnitudes: Sequence[Magnitudes | None] = (),
 ) -> Decision:
     """Decide what runs ``op``: what is stated, else what was measured fastest here, else what scores highest.
 
-    ``measured`` False leaves this machine's measurements out: the target is another one. ``fallback`` and
-    ``magnitudes`` are those of ``tracea.doctor.decide``.
+    ``schedule`` are values that take the place of the default schedule's; a library has none. ``measured`` False leaves
+    this machine's measurements out: the target is another one. ``fallback`` and ``magnitudes`` are those of
+    ``tracea.doctor.decide``.
 
     Raises:
-        InvalidOption: no variant fits, or the stated one does not.
+        InvalidOption: no variant fits, or the stated one does not; the schedule names what the variant's do not have.
+        InvalidSchedule: the schedule has a word where the variant's have a number.
     """
     constants = tuple(sorted(constants))
-    refused = excluded(op, constants, library=library)
+    refused = excluded(op, constants, library=library and (schedule is None or variant is not None))
     if variant is not None:
         made = decide(op, target, variants=(find(variant, of=type(op)),), exclude=refused, constants=constants)
-        return replace(made, schedule=schedule or made.schedule, reason=STATED)
+        return _with_stated(replace(made, reason=STATED), op, schedule, target)
     known = known_variants(op, threads, constants) if measured else {}
 
     def choose() -> Decision:
@@ -140,7 +142,14 @@ def decision_for(
     while made.variant in known and not is_buildable(op, made, target):
         del known[made.variant]
         made = choose()
-    return made if schedule is None else replace(made, schedule=schedule, reason=f"{made.reason}; schedule stated")
+    return _with_stated(made, op, schedule, target)
+
+
+def _with_stated(made: Decision, op: Op, schedule: Mapping[str, int | str] | None, target: Target) -> Decision:
+    if schedule is None:
+        return made
+    reason = made.reason if made.reason == STATED else f"{made.reason}; schedule stated"
+    return replace(made, schedule=completed_schedule(op, find(made.variant), schedule, target), reason=reason)
 
 
 def is_buildable(op: Op, decision: Decision, target: Target) -> bool:

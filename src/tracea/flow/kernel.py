@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +18,7 @@ from tracea.kernels.gemm.gpu.operands import is_contiguous
 from tracea.kernels.gemm.gpu.requirements import on_tensor_cores
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.registry import candidates, find, variants_of
+from tracea.kernels.variant import Variant
 from tracea.semantic.proofs import Certificate, prove
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
@@ -24,7 +26,16 @@ from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 from tracea.targets.unknown import near
 
-__all__ = ["Built", "build", "build_pack", "choose_for_gpu", "narrow_copies", "passed_over", "print_unproved"]
+__all__ = [
+    "Built",
+    "build",
+    "build_pack",
+    "choose_for_gpu",
+    "completed_schedule",
+    "narrow_copies",
+    "passed_over",
+    "print_unproved",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,21 +102,37 @@ def choose_for_gpu(
     chosen = fitting[0] if variant is None else next((each for each in fitting if each.id == variant), None)
     if chosen is None or chosen.default_schedule is None:
         raise _unfit(op, target, variant or "", [each.id for each in fitting])
-    default = chosen.default_schedule(op, target)
-    unknown = sorted(set(schedule or {}) - set(default))
+    return chosen.id, completed_schedule(op, chosen, schedule or {}, target)
+
+
+def completed_schedule(
+    op: Op, variant: Variant, values: Mapping[str, int | str], target: Target | GpuTarget
+) -> Schedule:
+    """Return a variant's default schedule with the stated values in place of its own.
+
+    Raises:
+        InvalidOption: the variant is a library's; a value that its schedules do not have.
+        InvalidSchedule: a word where its schedules have a number.
+    """
+    if variant.default_schedule is None:
+        raise InvalidOption(
+            field="schedule", got=dict(values), expected="none", remedy="a library has no schedule of ours"
+        )
+    default = variant.default_schedule(op, target)
+    unknown = sorted(set(values) - set(default))
     if unknown:
         raise InvalidOption(
-            field=f"schedule of {chosen.id}",
+            field=f"schedule of {variant.id}",
             got=" ".join(unknown),
             expected=" ".join(sorted(default)),
             remedy="name values of this variant, or another one by --variant",
         )
-    for name, value in (schedule or {}).items():
+    for name, value in values.items():
         if isinstance(default[name], int) and not isinstance(value, int):
             raise InvalidSchedule(
                 field=name, got=value, expected="a whole number", remedy=f"use {name}={default[name]}, as by default"
             )
-    return chosen.id, default.with_values(**(schedule or {}))
+    return default.with_values(**values)
 
 
 def _unbuilt(op: Op, target: GpuTarget) -> InvalidOption:

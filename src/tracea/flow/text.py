@@ -18,7 +18,6 @@ from tracea.errors import CacheUnwritable, InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build, choose_for_gpu, narrow_copies, passed_over
 from tracea.kernels.arguments import arguments
-from tracea.kernels.registry import find
 from tracea.runtime.compiler import include_directory
 from tracea.runtime.compiler_process import run_compiler
 from tracea.runtime.native import check_threads
@@ -33,7 +32,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["FORMS", "completed_schedule", "emit_text", "rejected_above", "slow_operands"]
+__all__ = ["FORMS", "emit_text", "rejected_above", "slow_operands"]
 
 FORMS: Final = ("source", "ir", "asm", "stats", "certificate")
 _COMPILE_SECONDS: Final = 120.0
@@ -109,7 +108,7 @@ def emit_text(
         constants=constants,
         library=False,
         variant=variant,
-        schedule=None if schedule is None else completed_schedule(op, variant, schedule, where, constants),
+        schedule=schedule,
         measured=target == "host",
     )
     built = build(op, chosen.variant, chosen.schedule or Schedule(), where)
@@ -234,29 +233,6 @@ def _launch_rows(launch: GpuLaunch) -> list[tuple[str, object]]:
         for name, nbytes in launch.workspace
     ]
     return rows
-
-
-def completed_schedule(
-    op: Op, variant: str | None, values: dict[str, int | str], target: Target, constants: tuple[int, ...]
-) -> Schedule:
-    """Return the default schedule of the variant with the stated values in place of its own."""
-    threads = target.cores
-    name = (
-        variant or decision_for(op, target, threads=threads, constants=constants, library=False, measured=False).variant
-    )
-    known = find(name)
-    if known.default_schedule is None:
-        raise InvalidOption(field="schedule", got=values, expected="none", remedy="a library has no schedule of ours")
-    default = known.default_schedule(op, target)
-    unknown = sorted(set(values) - set(default))
-    if unknown:
-        raise InvalidOption(
-            field=f"schedule of {known.id}",
-            got=" ".join(unknown),
-            expected=" ".join(sorted(default)),
-            remedy="name values of this variant, or another one by --variant",
-        )
-    return default.with_values(**values)
 
 
 def _cross_compiler(isa: str) -> tuple[Compiler, tuple[str, ...]]:

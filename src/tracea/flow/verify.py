@@ -190,15 +190,13 @@ def _verify_here(
     from tracea.doctor import host
     from tracea.flow.compile import decision_for, for_threads
     from tracea.flow.evaluate import Candidate, judge_candidate
-    from tracea.flow.text import completed_schedule
     from tracea.kernels.registry import find
     from tracea.semantic.schedule import Schedule
 
     require_room(op, "verifying", remedy="verify a smaller problem, with the schedule of the large one")
     number = secrets.randbits(32) if seed is None else seed
     here = for_threads(host(), threads)
-    stated = None if schedule is None else completed_schedule(op, variant, schedule, here, constants)
-    made = decision_for(op, here, threads=threads, constants=constants, variant=variant, schedule=stated)
+    made = decision_for(op, here, threads=threads, constants=constants, variant=variant, schedule=schedule)
     is_ours = not find(made.variant).is_library
     phase(f"prove and print {made.variant}")
     built = build(op, made.variant, made.schedule or Schedule(), here) if is_ours else None

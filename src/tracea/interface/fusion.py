@@ -50,9 +50,11 @@ def elementwise_steps() -> tuple[str, ...]:
 
 
 def fuse(steps: Sequence[str | Callable[..., Any]]) -> Fused:
-    """Return a callable that runs the steps as one kernel; a step is a name, or a function of ``tracea.ops``.
+    """Return a callable that runs the steps as one kernel: gemm, softmax or a norm first, then elementwise ones.
 
-    Norms take their usual ``eps``, 1e-5 (layer_norm) and 1e-6 (rms_norm); with another, a Graph fuses the same.
+    A step is a name, such as "gelu" or "add"; the first may be ``tracea.ops.gemm``, ``softmax``, ``layer_norm`` or
+    ``rms_norm`` itself. Norms take their usual ``eps``, 1e-5 (layer_norm) and 1e-6 (rms_norm); with another, a Graph
+    fuses the same.
 
     Raises: InvalidOp: no step, or one that is not known or not possible at its place.
     """
