@@ -121,6 +121,7 @@ def decision_for(
         InvalidSchedule: the schedule has a word where the variant's have a number.
     """
     constants = tuple(sorted(constants))
+    # Who states a schedule means one of ours; a library that is stated too is told that it has none.
     refused = excluded(op, constants, library=library and (schedule is None or variant is not None))
     if variant is not None:
         made = decide(op, target, variants=(find(variant, of=type(op)),), exclude=refused, constants=constants)

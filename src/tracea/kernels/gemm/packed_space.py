@@ -1,6 +1,6 @@
-"""The whole space of the packed GEMM: every schedule that is valid and differs from the others in what it does.
+"""The unpruned space of the packed GEMM: a grid of tiles and blocks, of which each valid schedule is there once.
 
-Nothing is left out for being slow. That is for a search to find, and for a sweep to show (benchmarks/sweep_gemm.py).
+None is left out for being slow. That is for a search to find, and for a sweep to show (benchmarks/sweep_gemm.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FEW_ROWS: Final = 320  # up to this many, a task of columns that packs all rows
 _K_BLOCKS: Final = (32, 64, 128, 512)
 _M_BLOCKS: Final = (56, 168)
 _N_BLOCKS: Final = (32, 64, 128, 512, 2048)
-# Heights in rows and widths in vectors: from tiles of one sum up to those that fill the registers.
+# Heights in rows and widths in vectors: from the smallest tiles up to those that fill the registers.
 _HEIGHTS: Final[Mapping[str, tuple[int, ...]]] = {
     "avx512": (1, 2, 4, 6, 8, 9, 14, 28),
     "avx2": (1, 2, 4, 5, 6, 12),
