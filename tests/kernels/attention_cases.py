@@ -231,3 +231,30 @@ def flash_cases() -> tuple[Case, ...]:
             ("spans_bf16", attention(s=50, dtype=DType.BF16, spans=PairSpans(rows=64, room=64)), small),
         )
     )
+
+
+def attention_tile_cases() -> tuple[Case, ...]:
+    """Kernels on matrix tiles: the forms of score, mask and layout that they take, with blocks that leave tails."""
+    small = {"bq": 64, "bk": 32}
+    one = {"heads": 2, "kv_heads": 2}
+    return tuple(
+        Case.of(f"amx_attention_{name}", "attention.amx", op, **schedule)
+        for name, op, schedule in (
+            ("default", attention(1, 2, 2, 65, 300, 64), {}),
+            ("dense", attention(d=40, dv=70), small),
+            ("causal", attention(s=130, t=131, causal=True), small),
+            ("panels", attention(1, 2, 1, 200, 230, 33, 31, causal=True), {"bq": 224, "bk": 96}),
+            ("window", attention(s=130, t=100, window=5), {"bq": 128, "bk": 64}),
+            ("causal_window", attention(s=130, t=100, causal=True, window=40), small),
+            ("far_window", attention(s=150, t=20, window=9), small),
+            ("few_keys", attention(t=3, **one), small),
+            ("no_keys", attention(t=0, **one), small),
+            ("one_query", attention(s=1, t=70, **one), small),
+            ("strided", strided_attention(), small),
+            ("added", attention(score=added(37, 45)), small),
+            ("allowed", attention(score=allowed(37, 45)), small),
+            ("alibi", attention(score=alibi(4, 37, 45), causal=True), small),
+            ("soft_cap", attention(score=SOFT_CAP, window=20), small),
+            ("negative_scale", attention(scale=-0.3), small),
+        )
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from tests.kernels.attention_cases import attention_cases, gradient_cases
+from tests.kernels.attention_cases import attention_cases, attention_tile_cases, gradient_cases
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.dot_cases import dot_cases
@@ -343,7 +343,14 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
 
 def tile_groups() -> tuple[tuple[Case, ...], ...]:
     """Every kernel on matrix tiles, those of a unit together."""
-    return (amx_cases(), amx_conv_cases(), sparse_tile_cases(), low_rank_tile_cases(), grouped_tile_cases())
+    return (
+        amx_cases(),
+        amx_conv_cases(),
+        sparse_tile_cases(),
+        low_rank_tile_cases(),
+        grouped_tile_cases(),
+        attention_tile_cases(),
+    )
 
 
 def tile_cases() -> tuple[Case, ...]:

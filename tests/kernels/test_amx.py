@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tests.kernels.cases import amx_cases, resized
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
-from tests.kernels.native import Unit, compile_text, has_tiles
+from tests.kernels.native import Unit, compile_text
+from tests.kernels.on_tiles import needs_tiles, on_both
 from tests.kernels.test_disassembly import OBJDUMP, STACK, VECTOR, loops
 
 from tracea.core.accuracy import error_bound
@@ -25,8 +26,6 @@ from tracea.targets import load
 
 CASES = {case.name: case for case in amx_cases()}
 ISAS = ("amx", "plain")
-needs_tiles = pytest.mark.skipif(not has_tiles(), reason="this machine has no AMX, or does not grant it")
-on_both = pytest.mark.parametrize("isa", [pytest.param("amx", marks=needs_tiles), "plain"])
 
 Values = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 

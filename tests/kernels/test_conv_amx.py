@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.conv_cases import amx_conv_cases
-from tests.kernels.native import Unit, has_tiles
+from tests.kernels.native import Unit
+from tests.kernels.on_tiles import needs_tiles, on_both
 from tests.kernels.test_conv import random_conv
 
 from tracea.core.accuracy import error_bound
@@ -23,8 +24,6 @@ from tracea.kernels.registry import candidates, find
 from tracea.targets import load
 
 CASES = {case.name: case for case in amx_conv_cases()}
-needs_tiles = pytest.mark.skipif(not has_tiles(), reason="this machine has no AMX, or does not grant it")
-on_both = pytest.mark.parametrize("isa", [pytest.param("amx", marks=needs_tiles), "plain"])
 Values = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 

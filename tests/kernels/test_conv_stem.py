@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.conv_cases import amx_conv_cases, stem_cases
-from tests.kernels.native import has_tiles
+from tests.kernels.on_tiles import needs_tiles, on_both
 
 from tracea.core.accuracy import error_bound
 from tracea.core.op import Conv2dOp
@@ -17,8 +17,6 @@ from tracea.kernels.registry import candidates, find
 from tracea.targets import load
 
 CASES = {case.name: case for case in stem_cases()}
-needs_tiles = pytest.mark.skipif(not has_tiles(), reason="this machine has no AMX, or does not grant it")
-on_both = pytest.mark.parametrize("isa", [pytest.param("amx", marks=needs_tiles), "plain"])
 
 
 def random_stem(rng: np.random.Generator) -> Conv2dOp:

@@ -36,7 +36,8 @@ from tracea.core.op import (
 )
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.kernels.registry import VARIANTS
+from tracea.kernels.gemm.amx import MATRIX_TILES
+from tracea.kernels.registry import VARIANTS, find
 
 X, W = TensorType((128, 768), DType.F32), TensorType((768,), DType.F32)
 COMMON = TensorType((54, 1, 54, 48), DType.F32)
@@ -89,6 +90,7 @@ GOLDEN = (
         "attention.flash",
         attention(1, 12, 12, 1024, 1024, 64, spans=PairSpans(rows=64, room=256)),
     ),
+    Case.of("attention.amx", "attention.amx", attention(1, 12, 12, 1024, 1024, 64, causal=True)),
     Case.of("attention.gradient", "attention.gradient", gradient(attention(1, 12, 12, 1024, 1024, 64, causal=True))),
     Case.of("attention.decode", "attention.decode", attention(1, 12, 2, 1, 32_768, 64)),
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
@@ -197,7 +199,7 @@ GOLDEN = (
 
 
 def on_tiles(case: Case) -> bool:
-    return case.variant.startswith(("gemm.amx", "conv.amx"))
+    return MATRIX_TILES in find(case.variant).requirements
 
 
 PRINTED = [
@@ -225,7 +227,9 @@ def test_golden_texts_compile_together_without_a_warning(isa: str) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the assembler knows the tiles of its own architecture")
 def test_golden_texts_on_matrix_tiles_compile_on_any_machine() -> None:
-    sources = [source for case in GOLDEN if on_tiles(case) for source in build(case, "amx").sources]
+    built = [build(case, "amx") for case in GOLDEN if on_tiles(case)]
+    assert {each.source.isa for each in built} == {"amx"}
+    sources = [source for each in built for source in each.sources]
     Unit(sources, "amx", extra=("-O1", "-shared"))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tracea.errors import InvalidOption
+from tracea.kernels.attention.amx import AMX as ATTENTION_AMX
 from tracea.kernels.attention.decode import DECODE
 from tracea.kernels.attention.flash import FLASH
 from tracea.kernels.attention.gradient import GRADIENT
@@ -118,6 +119,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     WINDOW,
     GRID,
     FLASH,
+    ATTENTION_AMX,
     DECODE,
     GRADIENT,
 )

@@ -10,6 +10,7 @@ import numpy as np
 from tracea.core.attention_meaning import hidden_pairs
 from tracea.errors import RunError
 from tracea.semantic.execute import region
+from tracea.semantic.intrinsics import join_terms
 from tracea.semantic.machine import Array, Executor
 from tracea.semantic.nodes_attention import (
     AttentionCombine,
@@ -51,8 +52,7 @@ def attend(node: AttentionNode, executor: Executor) -> None:
 
 def _step(node: AttentionStep, executor: Executor) -> None:
     env = executor.env
-    queries = by_query(region(node.queries, executor, node)).astype(np.float64)
-    keys, values = (matrix(region(part, executor, node)).astype(np.float64) for part in (node.keys, node.values))
+    queries, keys, values = _rows(node, executor)
     rows, first_query, first_key = (int(index.evaluate(env)) for index in (node.rows, node.first_query, node.first_key))
     if rows > queries.shape[0] or keys.shape[0] != values.shape[0]:
         detail = f"{rows} rows of {queries.shape[0]} queries, {keys.shape[0]} keys with {values.shape[0]} values"
@@ -64,8 +64,25 @@ def _step(node: AttentionStep, executor: Executor) -> None:
     if node.span is not None:
         hidden |= _outside(node.span, executor, first_query + np.arange(rows), first_key + np.arange(len(keys)))
     scores = np.where(hidden, -np.inf, scores)
-    region(node.scores, executor, node)[...] = np.nan  # whatever the routine leaves there
+    for own in (node.scores, node.weights):
+        if own is not None:
+            region(own, executor, node)[...] = np.nan  # whatever the routine leaves there
     _update(node.state, executor, node, scores, values)
+
+
+def _rows(node: AttentionStep, executor: Executor) -> tuple[Array, Array, Array]:
+    """Return the queries, keys and values of a step, row by row."""
+    regions = [region(part, executor, node) for part in (node.queries, node.keys, node.values)]
+    if node.weights is None:
+        queries, (keys, values) = by_query(regions[0]), (matrix(part) for part in regions[1:])
+    else:
+        assert node.count is not None
+        count = int(node.count.evaluate(executor.env))
+        width = region(node.state.sums, executor, node).shape[-2]
+        terms = int(node.intrinsic.attribute("terms"))
+        queries, keys, columns = (by_query(join_terms(part, terms)) for part in regions)
+        keys, values = keys[:count], columns.T[:count, :width]
+    return queries.astype(np.float64), keys.astype(np.float64), values.astype(np.float64)
 
 
 def _outside(span: SpanUse, executor: Executor, queries: Array, keys: Array) -> Array:

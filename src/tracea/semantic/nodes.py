@@ -196,7 +196,9 @@ class Pack(Node):
     With several ``terms`` each element becomes that many elements of the target whose sum it is, as
     :func:`tracea.semantic.intrinsics.split_terms` says. Steps are written in whole granules: up to ``granule`` − 1
     steps of zeros follow the last one, whether the target's region says them or not. How a granule is laid out is the
-    routine's own; panels and granules lie in order. The depth may be several axes that are ``merged``.
+    routine's own; panels and granules lie in order. The depth may be several axes that are ``merged``. ``turned``:
+    granules of axis 0 are laid out as those of axis 1 are, and the other way around, because the panels of A are the
+    second factor of a product.
 
     Shapes:
         source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B), with as many axes of depth
@@ -212,6 +214,7 @@ class Pack(Node):
     terms: int = 1
     granule: int = 1
     merged: int = 1
+    turned: bool = False
 
     def __post_init__(self) -> None:
         least = min(self.panel, self.terms, self.granule, self.merged)

@@ -51,11 +51,14 @@ class AttentionStep(Node):
     ``score`` is a function of ``Input(0)``, scale times the product of query and key, and of the operands. Query i and
     key j of the block are those at ``first_query`` + i and ``first_key`` + j; ``causal`` and ``window`` hide pairs of
     them as :class:`tracea.core.ops.attention.AttentionOp` says; so does the ``span`` that the keys are of. What the
-    routine leaves in ``scores`` is its own.
+    routine leaves in ``scores``, and in ``weights`` where it has any, is its own.
 
     Shapes:
         queries: (panels, d, panel), zero beyond ``rows``; keys: (1, …, n, d); values: (1, …, n, dv); scores: (n,
-        panel); operands: (1, …, rows or 1, n or 1).
+        panel); operands: (1, …, rows or 1, n or 1). On matrix tiles queries, keys and values are packed as sums of
+        terms, whose extents are whole panels and granules, so that ``count`` says the keys; scores (2, n, panel) and
+        weights (2, n / granule, granule, terms · panel) are those of two panels of queries. What follows the rows of
+        ``asked`` in memory is only asked for.
     """
 
     intrinsic: Intrinsic
@@ -73,6 +76,9 @@ class AttentionStep(Node):
     score: Expr = field(default_factory=lambda: Input(0))
     operands: tuple[Region, ...] = ()
     span: SpanUse | None = None
+    weights: Region | None = None
+    count: Index | None = None
+    asked: tuple[Region, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("rows", "first_query", "first_key"):
@@ -81,7 +87,8 @@ class AttentionStep(Node):
     def accesses(self) -> tuple[Access, ...]:
         """Return the reads of the operands, the update of the state and the write of the scores."""
         state = tuple(Access(region, AccessMode.UPDATE) for region in self.state.regions)
-        return reads(self.queries, self.keys, self.values, *self.operands) + state + writes(self.scores)
+        own = (self.scores,) if self.weights is None else (self.scores, self.weights)
+        return reads(self.queries, self.keys, self.values, *self.operands) + state + writes(*own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,8 @@ def _step(node: n.For | n.Parallel) -> str:
 def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912, PLR0915 - one case a node
     match node:
         case n.Pack():
-            return f"{node.target} = pack(axis {node.axis}, panel {node.panel}, {node.source})"
+            turned = " turned" if node.turned else ""
+            return f"{node.target} = pack(axis {node.axis}{turned}, panel {node.panel}, {node.source})"
         case n.CopyTile():
             masked = f" masked fill {node.fill:g}" if node.masked else ""
             chunks = "" if node.chunk_bytes is None else f" by {node.chunk_bytes} bytes"
@@ -179,7 +180,8 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912, PLR0915 - one case a 
             score = "" if node.score == Input(0) else f", score {_expr(node.score)} of ({_all(node.operands)})"
             spans = "" if node.span is None else f", span {node.span.number} of {node.span.tables.spans}"
             taken = _call(node.intrinsic, node.queries, node.keys, node.values)
-            return f"{_all(node.state.regions)} take {taken} of {where}{spans}{score} through {node.scores}"
+            through = node.scores if node.weights is None else f"{node.scores}, {node.weights}"
+            return f"{_all(node.state.regions)} take {taken} of {where}{spans}{score} through {through}"
         case att.AttentionFinish():
             return f"{node.target} = {node.state.sums} / {node.state.totals}"
         case att.AttentionCombine():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.emitters.cpu.expression import C_TYPES
@@ -9,7 +11,7 @@ from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.printer import Printer
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
-from tracea.semantic.index import Const
+from tracea.semantic.index import Const, ceil_div
 from tracea.semantic.nodes_attention import (
     AttentionCombine,
     AttentionFinish,
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 ROWS = "attention_rows"  # the routine for few queries; others are tiles of queries
+AMX = "attention_amx"  # that on matrix tiles
 TILE = "attention_tile"  # one of the forward op, others are of gradients and start alike
 _LATE_SCALES = (2.0**-100, 2.0**127)  # between them scale log2(e), and -126 over it, are what a float32 holds
 _EVERY_KEY = "kEveryKey"  # attention.h: no query is that far from a key
@@ -46,8 +49,8 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
     """Print one block of keys."""
     tile, text = _tile(printer, node.intrinsic, node.state), printer.text
     compute = printer.buffer(node.scores).dtype
-    by_rows = node.intrinsic.name == ROWS
-    for rows in (node.keys, node.values):
+    by_rows, packed = node.intrinsic.name == ROWS, node.intrinsic.name == AMX
+    for rows in () if packed else (node.keys, node.values):
         side_by_side(printer, "AttentionStep", rows, compute=compute, widened=by_rows)
     reach = reach_of(node.causal, node.window)
     if node.span is not None:
@@ -55,22 +58,50 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
             raise EmitError(node="AttentionStep", detail=f"{ROWS} takes no span", remedy="use attention.flash")
         own = (node.span.behind, node.span.ahead, node.span.begin - node.first_query, node.span.end - node.first_query)
         reach = [text(each) for each in own]
+    position = (text(node.rows), text(node.first_query), *reach)
+    queries, block = (_packed_operands if packed else _operands)(printer, node, position)
+    score = "PlainScore{}"
+    if node.score != Input(0) or not (by_rows or scales_late(node.scale)):
+        score = epilogue_functor(printer, node.score, node.operands, compute, transposed=not by_rows)
+    tail = "" if by_rows or packed else f"<{node.intrinsic.attribute('tail')}>"
+    own = printer.address(node.scores)
+    if node.weights is not None:
+        own += f", {printer.address(node.weights)}, {text(printer.buffer(node.scores).shape[-2])}"
+    printer.body.comment(f"AttentionStep {node.keys} {node.values}")
+    printer.body.line(
+        f"{tile}::step{tail}({{{queries}}}, {block}, {_state(printer, node.state)}, {own}, "
+        f"{C_TYPES[compute]}({node.scale!r}), {score});"
+    )
+
+
+def _operands(printer: Printer, node: AttentionStep, position: Sequence[str]) -> tuple[str, str]:
+    """Return a block of queries in panels, and its keys and values as they lie."""
+    text = printer.text
     depth, width = (text(rows.extent[-1]) for rows in (node.keys, node.values))
-    queries = ", ".join((printer.address(node.queries), text(node.rows), depth, text(node.first_query), *reach))
+    rows, *place = position
+    queries = ", ".join((printer.address(node.queries), rows, depth, *place))
     keys = f"{printer.address(node.keys)}, {printer.strides(node.keys)[0]}"
     values = f"{printer.address(node.values)}, {printer.strides(node.values)[0]}"
     types = [C_TYPES[printer.buffer(part).dtype] for part in (node.scores, node.keys, node.values)]
     kind = f"AttentionKeys<{', '.join(types if len(set(types)) > 1 else types[:1])}>"
-    block = f"{kind}{{{keys}, {values}, {text(node.keys.extent[-2])}, {width}, {text(node.first_key)}}}"
-    score = "PlainScore{}"
-    if node.score != Input(0) or not (by_rows or scales_late(node.scale)):
-        score = epilogue_functor(printer, node.score, node.operands, compute, transposed=not by_rows)
-    tail = "" if by_rows else f"<{node.intrinsic.attribute('tail')}>"
-    printer.body.comment(f"AttentionStep {node.keys} {node.values}")
-    printer.body.line(
-        f"{tile}::step{tail}({{{queries}}}, {block}, {_state(printer, node.state)}, "
-        f"{printer.address(node.scores)}, {C_TYPES[compute]}({node.scale!r}), {score});"
+    return queries, f"{kind}{{{keys}, {values}, {text(node.keys.extent[-2])}, {width}, {text(node.first_key)}}}"
+
+
+def _packed_operands(printer: Printer, node: AttentionStep, position: Sequence[str]) -> tuple[str, str]:
+    """Return a block of queries, and its keys and values, in panels of sums of terms."""
+    if node.count is None or node.weights is None:
+        raise EmitError(node="AttentionStep", detail=f"{AMX} needs room for weights, and the number of keys")
+    text = printer.text
+    queries, keys, values = (
+        f"{printer.address(part)}, {text(pitch)}"
+        for part in (node.queries, node.keys, node.values)
+        for pitch in [printer.buffer(part).shape[-2] * printer.buffer(part).shape[-1]]
     )
+    granules = text(ceil_div(node.queries.extent[-2], int(node.intrinsic.attribute("tile"))))
+    width, count = text(node.state.sums.extent[-2]), text(node.count)
+    rows = [f"{{{printer.address(part)}, {printer.strides(part)[0]}, {text(part.extent[-1])}}}" for part in node.asked]
+    block = f"AmxKeys{{{keys}, {values}, {count}, {width}, {text(node.first_key)}, {', '.join(rows[2:])}}}"
+    return ", ".join((queries, granules, *position, "0", _EVERY_KEY, *rows[:2])), block
 
 
 def scales_late(scale: float) -> bool:
@@ -129,7 +160,10 @@ def reach_of(causal: bool, window: int | None) -> list[str]:
 def _tile(printer: Printer, intrinsic: Intrinsic, state: AttentionState) -> str:
     printer.use("attention.h", "pack.h")
     get, buffer = intrinsic.attribute, printer.buffer(state.sums)
-    if intrinsic.name == ROWS:
+    if intrinsic.name == AMX:
+        printer.use("attention_amx.h")
+        tile = printer.declare_type("AttentionAmx", "Tile")
+    elif intrinsic.name == ROWS:
         printer.use("attention_rows.h")
         tile = printer.declare_type(f"AttentionRows<{C_TYPES[buffer.dtype]}, {get('ahead')}>", "Rows")
     else:

@@ -23,7 +23,7 @@ from tracea.targets.target import ISAS
 
 __all__ = ["emit"]
 
-_TILE_HEADER = "gemm_amx.h"  # a text that uses it needs the matrix tiles beside the vectors
+_OF_TILES = "_amx.h"  # so end the headers whose text needs the matrix tiles beside the vectors
 _TASK_SLOTS = 8  # TRACEA_TASK_SLOTS of abi.h
 
 
@@ -40,7 +40,7 @@ def emit(kernel: TileKernel, isa: str) -> KernelSource:
         name=kernel.name,
         text=_assemble(printer, isa),
         language="c++",
-        isa="amx" if isa == "avx512" and _TILE_HEADER in printer.headers else isa,
+        isa="amx" if isa == "avx512" and any(name.endswith(_OF_TILES) for name in printer.headers) else isa,
         pointers=_pointers(kernel),
         integers=tuple(param.name for param in kernel.params),
         scalars=tuple(scalar.name for scalar in kernel.scalars),

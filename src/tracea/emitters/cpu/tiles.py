@@ -82,7 +82,8 @@ def _pack(printer: Printer, node: Pack) -> None:
         routine = f"pack_steps<{C_TYPES[target.dtype]}, {node.panel}>"
     elif node.granule > 1:
         printer.use("pack_terms.h")
-        routine = f"{'pack_a_terms' if node.axis == 0 else 'pack_b_terms'}<{node.terms}>"
+        is_first = (node.axis == 0) is not node.turned
+        routine = f"{'pack_a_terms' if is_first else 'pack_b_terms'}<{node.terms}>"
         printer.declare_check(
             f"{node.panel} == kGranule && {node.granule} == kGranule", "the kernel was built for these granules"
         )
@@ -90,6 +91,8 @@ def _pack(printer: Printer, node: Pack) -> None:
         pack_windows(printer, node)
         return
     row_step, column_step = printer.strides(node.source)
+    if node.turned:
+        rows, columns, row_step, column_step = columns, rows, column_step, row_step
     printer.body.comment(f"Pack {node.source} -> {node.target.buffer}")
     printer.body.line(
         f"{routine}({printer.address(node.source)}, {row_step}, {column_step}, {rows}, {columns}, {depth}, "

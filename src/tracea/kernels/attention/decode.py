@@ -13,6 +13,7 @@ from typing import Final
 from tracea.core.op import AttentionOp
 from tracea.kernels.attention.operands import (
     HEAD,
+    NO_SPANS,
     AttentionOperands,
     Sizes,
     attention_requirements,
@@ -23,7 +24,6 @@ from tracea.kernels.cores import fetches_far
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, vector_lanes
-from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic, as_given
@@ -250,19 +250,12 @@ def _few_queries(op: AttentionOp) -> float:
     return 20.0 if op.q.static_shape[2] <= _FEWER_THAN_LANES else 0.0
 
 
-_NO_SPANS = condition(
-    "no tables",
-    lambda op, _: op.spans is None,
-    needed="masks by position",
-    found=lambda op: "lists of spans",
-    remedy="use attention.flash, which takes lists of spans",
-)
 DECODE_ID = "attention.decode"
 DECODE = Variant(
     id=DECODE_ID,
     op_type=AttentionOp,
     backend="cpu",
-    requirements=(*attention_requirements(_SIZES), _NO_SPANS),
+    requirements=(*attention_requirements(_SIZES), NO_SPANS),
     preferences=(Preference(name="few queries", score=lambda op, _: _few_queries(op)),),
     priority=45,
     build=build_decode,

@@ -14,7 +14,6 @@ from typing import Final
 from tracea.core.op import AttentionOp
 from tracea.errors import InvalidSchedule
 from tracea.kernels.attention.operands import (
-    HEAD,
     SIZES,
     AttentionOperands,
     attention_requirements,
@@ -22,26 +21,23 @@ from tracea.kernels.attention.operands import (
     copied_rows,
     is_apart,
 )
-from tracea.kernels.attention.spans import SPAN_ROOM, Spans
+from tracea.kernels.attention.query_block import COUNT, FIRST, QueryBlock
+from tracea.kernels.attention.spans import Spans
 from tracea.kernels.gemm.blocking import MOST_UNROLLED, fits_registers, round_up
-from tracea.kernels.gemm.operands import kernel_name
-from tracea.kernels.operands import params_of, scratch, vector_lanes
+from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
 from tracea.semantic.access import Intrinsic, as_given
-from tracea.semantic.index import Const, Index, Var, ceil_div, equal, maximum, minimum
-from tracea.semantic.nodes import For, Let, Level, Node, Pack, Parallel, block
-from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionState, AttentionStep
+from tracea.semantic.index import equal
+from tracea.semantic.nodes import Pack
+from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["FLASH", "build_flash", "check_register_tile", "visible_keys"]
+__all__ = ["FLASH", "build_flash", "check_register_tile"]
 
-_BATCH, _KV_HEADS, _SHARING, _QUERIES, _KEYS, _DEPTH, _WIDTH = SIZES
-_FIRST, _ROWS = Var("first"), Var("rows")
-_BEGIN, _END = Var("key_begin"), Var("key_end")
-_OFFSET, _COUNT = Var("offset"), Var("count")
+_DEPTH, _WIDTH = SIZES[-2:]
 _TASKS_PER_CORE: Final = 4
 _KEY_BLOCK: Final = 256
 
@@ -63,102 +59,33 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
         raise InvalidSchedule(field="bq", got=bq, expected=expected, remedy=f"bq={per_task}")
     for name, copied in copies.items():
         operands.check_copy(name, copied=copied)
-    thread = MemorySpace.THREAD
-    queries = scratch("queries", compute, thread, bq // panel, _DEPTH, panel)
-    scores = scratch("scores", compute, thread, bk, panel)
-    peaks, totals = (scratch(name, compute, thread, bq // panel, panel) for name in ("peaks", "totals"))
-    sums = scratch("sums", compute, thread, bq // panel, _WIDTH, panel)
-    panels = ceil_div(_ROWS, panel)
-    state = AttentionState(
-        peaks=peaks.region((0, 0), (panels, panel)),
-        totals=totals.region((0, 0), (panels, panel)),
-        sums=sums.region((0, 0, 0), (panels, _WIDTH, panel)),
-    )
+    place = QueryBlock(operands=operands, per_task=per_task, room=bq, panel=panel, bk=bk)
+    queries = scratch("queries", compute, MemorySpace.THREAD, bq // panel, _DEPTH, panel)
+    scores = scratch("scores", compute, MemorySpace.THREAD, bk, panel)
     tile = _tile(schedule, get("mr"))
-    packed = queries.region((0, 0, 0), (panels, _DEPTH, panel))
-    key = _BEGIN + _OFFSET
-    source = {
-        name: operands.window(buffer, HEAD[:2], (key, Const(0)), (_COUNT, width))
-        for name, buffer, width in (("keys", operands.k, _DEPTH), ("values", operands.v, _WIDTH))
+    packed = queries.region((0, 0, 0), (place.panels, _DEPTH, panel))
+    taken = {
+        name: copied_rows(name, region, compute, bk, copied=copies[name]) for name, region in place.sources.items()
     }
-    taken = {name: copied_rows(name, region, compute, bk, copied=copies[name]) for name, region in source.items()}
-    spans = None if op.spans is None else Spans.of(op, SIZES, _FIRST)
+    spans = None if op.spans is None else Spans.of(op, SIZES, FIRST)
     step = AttentionStep(
         intrinsic=tile,
         queries=packed,
         keys=taken["keys"].rows,
         values=taken["values"].rows,
-        scores=scores.region((0, 0), (_COUNT, panel)),
-        state=state,
-        rows=_ROWS,
-        first_query=_FIRST,
-        first_key=key,
-        scale=op.softmax_scale,
-        causal=op.causal,
-        window=op.window,
-        score=op.score.expr,
-        operands=tuple(operands.window(extra, HEAD, (_FIRST, key), (_ROWS, _COUNT)) for extra in operands.extras),
+        scores=scores.region((0, 0), (COUNT, panel)),
         span=None if spans is None else spans.use,
+        **place.step,
     )
-    begin, end = visible_keys(op, _FIRST, _ROWS)
-    over_keys = For(
-        var=_OFFSET,
-        extent=maximum(0, _END - _BEGIN),
-        step=Const(bk),
-        length=_COUNT,
-        body=block(*taken["keys"].copies, *taken["values"].copies, step),
-    )
-    over_all = (
-        (Let(var=_BEGIN, value=begin), Let(var=_END, value=end), over_keys)
-        if spans is None
-        else spans.loop(_BEGIN, _END, over_keys)
-    )
-    body: tuple[Node, ...] = (
-        Pack(
-            source=operands.window(operands.q, HEAD, (_FIRST, Const(0)), (_ROWS, _DEPTH)),
-            target=packed,
-            panel=panel,
-            axis=0,
-        ),
-        AttentionStart(intrinsic=tile, state=state, rows=_ROWS),
-        *over_all,
-        AttentionFinish(
-            intrinsic=tile,
-            state=state,
-            target=operands.window(operands.y, HEAD, (_FIRST, Const(0)), (_ROWS, _WIDTH)),
-        ),
-    )
-    task, blocks = Var("task"), ceil_div(_QUERIES, per_task)
-    lets = (
-        Let(var=HEAD[0], value=task // (_KV_HEADS * _SHARING * blocks)),
-        Let(var=HEAD[1], value=task // (_SHARING * blocks) % _KV_HEADS),
-        Let(var=HEAD[2], value=task // blocks % _SHARING),
-        Let(var=_FIRST, value=task % blocks * per_task),
-        Let(var=_ROWS, value=minimum(per_task, _QUERIES - _FIRST)),
-    )
-    tasks = Parallel(
-        level=Level.TASK, var=task, extent=_BATCH * _KV_HEADS * _SHARING * blocks, body=block(*lets, *body)
-    )
-    buffers = (
-        operands.q,
-        operands.k,
-        operands.v,
-        *operands.extras,
-        operands.y,
-        *(queries, scores, peaks, totals, sums),
-        *taken["keys"].buffers,
-        *taken["values"].buffers,
-    )
-    return TileKernel(
-        name=kernel_name(op.key, FLASH_ID, schedule, target),
-        op=op,
-        variant=FLASH_ID,
-        schedule=schedule,
-        target=target.name,
-        params=params_of(buffers) if spans is None else (*params_of(buffers), SPAN_ROOM),
-        buffers=buffers,
-        body=block(tasks),
-        tables=() if spans is None else spans.tables.tables,
+    pack = Pack(source=place.queries, target=packed, panel=panel, axis=0)
+    made = (*taken["keys"].copies, *taken["values"].copies)
+    return place.kernel(
+        FLASH_ID,
+        schedule,
+        target,
+        body=place.tasks(pack, made, step, spans),
+        scratch=(queries, scores, *place.state_buffers, *taken["keys"].buffers, *taken["values"].buffers),
+        spans=spans,
         assumptions=equal(_WIDTH % get("mr"), get("tail")),
     )
 
@@ -178,18 +105,6 @@ def check_register_tile(schedule: Schedule, target: Target) -> None:
             remedy="choose a smaller tile",
         )
     schedule.check_range(0, "tail", most=mr - 1)  # the values' columns that are left of the last tile
-
-
-def visible_keys(op: AttentionOp, first: Index, rows: Index) -> tuple[Index, Index]:
-    """Return the first key that one of ``rows`` queries from ``first`` on may see, and the one after the last."""
-    begin: Index = Const(0)
-    end: Index = _KEYS
-    if op.window is not None:
-        begin = maximum(0, first - (op.window - 1))
-        end = minimum(_KEYS, first + rows + (op.window - 1))
-    if op.causal:
-        end = minimum(_KEYS, first + rows)
-    return begin, end
 
 
 def _tile(schedule: Schedule, mr: int) -> Intrinsic:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tracea.core.expr import Constant, Input
 from tracea.core.op import AttentionGradientOp
 from tracea.core.tensor_type import TensorType
-from tracea.kernels.attention.flash import check_register_tile, visible_keys
+from tracea.kernels.attention.flash import check_register_tile
 from tracea.kernels.attention.operands import (
     HEAD,
     SIZES,
@@ -28,6 +28,7 @@ from tracea.kernels.attention.operands import (
     copied_rows,
     is_apart,
 )
+from tracea.kernels.attention.query_block import visible_keys
 from tracea.kernels.gemm.blocking import MOST_UNROLLED, round_up
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, tensor_buffer, vector_lanes

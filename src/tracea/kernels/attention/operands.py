@@ -21,6 +21,7 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace
 
 __all__ = [
     "HEAD",
+    "NO_SPANS",
     "SIZES",
     "AttentionOperands",
     "CopiedRows",
@@ -210,6 +211,15 @@ _ELEMENTS = condition(
     needed=" | ".join(dtype.value for dtype in _TYPES),
     found=lambda op: ", ".join(sorted(dtype.value for dtype in _own_types(op))),
     remedy="cast the operands first",
+)
+
+
+NO_SPANS = condition(
+    "no tables",
+    lambda op, _: op.spans is None,
+    needed="masks by position",
+    found=lambda op: "lists of spans",
+    remedy="use attention.flash, which takes lists of spans",
 )
 
 

@@ -48,7 +48,8 @@ def prove_attention(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
             end = _one_state(sites, site, site.node)
             result = _result_of(kernel, site, site.node, end)
             queries = rows_of(kernel, sites, site, site.node.queries)
-            keys, values = (rows_of(kernel, sites, site, part) for part in (site.node.keys, site.node.values))
+            keys = rows_of(kernel, sites, site, site.node.keys)
+            values = rows_of(kernel, sites, site, site.node.values, axis=0 if site.node.weights is None else 1)
             _aligned(kernel, site, site.node, queries=queries, keys=keys, values=values, result=result)
             if site.node.span is None:
                 yield every_key(kernel, site, site.node, keys, end)
@@ -156,15 +157,44 @@ def rows_of(kernel: TileKernel, sites: Sequence[Site], step: Site, region: Regio
     if writer.loops != step.loops[: len(writer.loops)]:
         raise refuse("attention", step.label, f"{region.buffer} is written in a loop of its own")
     if isinstance(node, Pack):
-        packed = node.axis == axis and node.terms == 1 and node.granule == 1
+        packed = node.axis == axis and (node.terms, node.granule) == _granules_of(step)
         whole = packed and step.box(region) == writer.box(node.target)
-        if whole and node.panel == normalize(kernel.buffer(region.buffer).shape[-1]).constant:
+        if whole and node.panel * node.terms == normalize(kernel.buffer(region.buffer).shape[-1]).constant:
             return writer.box(node.source)
     elif isinstance(node, PointwiseTile) and node.expr == Input(0) and len(node.inputs) == 1:
         source = node.inputs[0]
         if isinstance(source, Region) and step.box(region) == writer.box(node.target):
             return writer.box(source)
     raise refuse("attention", step.label, f"{region.buffer} is not a copy of rows of an operand")
+
+
+def _granules_of(step: Site) -> tuple[int, int]:
+    """Return the terms of an element and the steps of a granule that a step reads panels with."""
+    if not isinstance(step.node, AttentionStep) or step.node.weights is None:
+        return 1, 1
+    said = dict(step.node.intrinsic.attributes)
+    return int(said["terms"]), int(said["tile"])
+
+
+def _scratch_aligned(
+    kernel: TileKernel, site: Site, node: AttentionStep, keys: Polynomial
+) -> list[tuple[str, Polynomial, Polynomial]]:
+    """Return what has to be equal so that scores and weights have room for so many keys: names and both sides."""
+    scores = site.box(node.scores).extent
+    if node.weights is None or node.count is None:
+        return [("keys and scores", keys, scores[-2])]
+    terms, granule = _granules_of(site)
+    blocks = ceil_div(keys.to_index(), granule)
+    panel = kernel.buffer(node.scores.buffer).shape[-1]
+    two = Polynomial.of(2)
+    wanted = (two, normalize(blocks), Polynomial.of(granule), normalize(panel * terms))
+    weights = zip(site.box(node.weights).extent, wanted, strict=True)
+    return [
+        ("keys and their count", keys, site.canonical(node.count)),
+        ("panels and scores", two, scores[-3]),
+        ("keys and scores", normalize(blocks * granule), scores[-2]),
+        *(("keys and weights", ours, theirs) for ours, theirs in weights),
+    ]
 
 
 def _aligned(
@@ -183,7 +213,7 @@ def _aligned(
         ("results", rows, result.extent[-2]),
         ("first key and first value", keys.offset[-2], values.offset[-2]),
         ("keys and values", keys.extent[-2], values.extent[-2]),
-        ("keys and scores", keys.extent[-2], site.box(node.scores).extent[-2]),
+        *_scratch_aligned(kernel, site, node, keys.extent[-2]),
         ("depth of queries", queries.extent[-1], depth),
         ("depth of keys", keys.extent[-1], depth),
         ("width of values", values.extent[-1], width),
@@ -197,9 +227,9 @@ def _aligned(
         pairs += [
             (f"head of {what}", ours, other) for ours, other in zip(result.offset[: len(theirs)], theirs, strict=True)
         ]
-    panel = kernel.buffer(node.queries.buffer).shape[-1]
-    widths = {kernel.buffer(part.buffer).shape[-1] for part in (node.queries, node.scores, *node.state.regions)}
-    if widths != {panel}:
+    panel, terms = kernel.buffer(node.scores.buffer).shape[-1], _granules_of(site)[0]
+    widths = {kernel.buffer(part.buffer).shape[-1] for part in (node.scores, *node.state.regions)}
+    if widths != {panel} or normalize(kernel.buffer(node.queries.buffer).shape[-1]) != normalize(panel * terms):
         raise refuse("attention", site.label, f"panels of {sorted(map(str, widths))} queries")
     pairs += operands_aligned(kernel, site, node, result.offset[:-2], queries=queries, keys=keys)
     for what, left, right in pairs:

@@ -12,6 +12,7 @@ from typing import Final
 from tracea.core.dtype import DType
 from tracea.semantic.access import Attribute, Intrinsic, Region
 from tracea.semantic.nodes import MicroKernel, Pack
+from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.provenance import reaching
@@ -37,6 +38,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "place_tile": _TILE,
     "amx_conv": ("terms", "tile", "lanes", "spare_rows", *_WINDOW),
     "attention_tile": ("mr", "nv", "unroll"),
+    "attention_amx": ("terms", "tile"),
     "attention_gradient": ("mr", "nv", "unroll"),
 }
 # What else a routine has to say: of ``tail`` any number, of the others one of these words.
@@ -63,6 +65,13 @@ def prove_routines(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
         if isinstance(site.node, MicroKernel | RunProduct):
             for name, region in (("a", site.node.a), ("b", site.node.b)):
                 _lies_as_packed(kernel, sites, site, name, region)
+        if isinstance(site.node, AttentionStep) and site.node.weights is not None:
+            for name, region, turned in (
+                ("queries", site.node.queries, True),
+                ("keys", site.node.keys, False),
+                ("values", site.node.values, True),
+            ):
+                _lies_turned(kernel, sites, site, name, region, turned=turned)
         _holds_operands(kernel, site, said)
         checked += 1
     yield Fact("routines", kernel.name, f"{checked} routines have their numbers, and read what was packed for them")
@@ -91,11 +100,25 @@ def _lies_as_packed(kernel: TileKernel, sites: Sequence[Site], site: Site, name:
         how = "in panels" if in_panels else "where it is"
         raise refuse("routines", site.label, f"{region.buffer} lies {how}, the routine reads {name} as {said[name]}")
     if pack is not None:
+        if pack.turned:
+            raise refuse("routines", site.label, f"{region.buffer} was packed as the other factor than {name}")
         granule = int(said["lanes"]) if "lanes" in said else node.granule
         read, packed = (granule, int(said.get("terms", 1))), (pack.granule, pack.terms)
         if read != packed:
             text = f"steps of a granule and terms of {region.buffer}: {packed} were packed, {read} are read"
             raise refuse("routines", site.label, text)
+
+
+def _lies_turned(
+    kernel: TileKernel, sites: Sequence[Site], site: Site, name: str, region: Region, *, turned: bool
+) -> None:
+    """Show that what a product of attention reads as its first or second factor was packed as that one.
+
+    Scores are keys by queries, sums columns of values by queries: queries and weights are second factors.
+    """
+    writer = reaching(kernel, sites, site, region.buffer)
+    if writer is None or not isinstance(writer.node, Pack) or writer.node.turned is not turned:
+        raise refuse("routines", site.label, f"{name} were not packed as the factor that {region} is read as")
 
 
 def _holds_operands(kernel: TileKernel, site: Site, said: Mapping[str, Attribute]) -> None:

@@ -211,6 +211,11 @@ TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64
         }
     }
     alignas(64) float staged[kGranule * kGranule];
+    if (row_stride == 1) {  // what comes next, from the second-level cache at best: a line or two of each lane
+        constexpr int64_t line = 64 / static_cast<int64_t>(sizeof(Storage));
+        for (int64_t lane = 0; lane < lanes; ++lane)
+            for (int64_t i = 0; i < rows; i += line) prefetch_l1(ahead + lane * lane_stride + i);
+    }
     stage(source, row_stride, lane_stride, rows, lanes, staged);
     if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(staged, kGranule, granule, staged)))) {
         keep_values(staged, kGranule, granule);

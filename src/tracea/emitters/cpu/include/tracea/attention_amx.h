@@ -1,0 +1,392 @@
+// Attention on matrix tiles, from operands that are packed as sums of bf16 terms (pack_terms.h): the tile of attention.h with 32 queries.
+//
+//   using Tile = AttentionAmx;
+//   Tile::start(rows, width, state);
+//   Tile::step(queries, keys, state, scores, weights, room, 0.125F, PlainScore{});   // for each block of at most `room` keys, a multiple of 32
+//   Tile::finish(rows, width, state, out, out_row, out_col);
+//
+// Scores are keys by queries, S^T = K Q^T, and sums columns of values by queries, O^T = V^T P^T: keys and values are packed as first factors (V^T by its
+// columns), queries and weights as second ones. The tiles multiply beside the vectors, which attention needs for its weights, so three panels of queries
+// are on their way at a time: while the scores of one and the sums of the one two before it are multiplied, the weights of the one between are made, two rows of 32
+// for a few products. Both products take 32 x 32 x 32 granules (amx_granule.h); a granule of keys, queries or values that the tiles cannot multiply is multiplied in
+// float. Weights are 0 to 1 and never such: what a term of one below 2^-109 loses is less than its own rounding.
+//
+// Source: Dao, "FlashAttention-2", 2023, algorithm 1. Measured: benchmarks/NOTES.md, 2026-11-30.
+#ifndef TRACEA_ATTENTION_AMX_H
+#define TRACEA_ATTENTION_AMX_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include <type_traits>
+
+#include "tracea/amx.h"
+#include "tracea/amx_granule.h"
+#include "tracea/attention.h"
+#include "tracea/config.h"
+#include "tracea/pack_terms.h"
+#include "tracea/unroll.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+// Rows of queries, keys or values as they lie in memory.
+struct AmxRows {
+    const float* rows;
+    int64_t stride;
+    int64_t elements;
+};
+
+// A block of queries in panels that lie `pitch` elements apart; the rest is AttentionQueries'.
+struct AmxQueries {
+    const bf16* panels;
+    int64_t pitch;
+    int64_t granules;  // of the depth
+    int64_t rows;
+    int64_t first;
+    int64_t behind;
+    int64_t ahead;
+    int64_t begin;
+    int64_t end;
+    AmxRows query_rows;
+    AmxRows result_rows;
+};
+
+// A block of keys in panels of 32, and their values in panels of 32 columns, which lie so many elements apart. What follows the rows that they were
+// packed from is packed next, for this task or another: it is asked for meanwhile.
+struct AmxKeys {
+    const bf16* keys;
+    int64_t key_pitch;
+    const bf16* values;
+    int64_t value_pitch;
+    int64_t count;
+    int64_t width;
+    int64_t first;
+    AmxRows key_rows;
+    AmxRows value_rows;
+};
+
+class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
+    static constexpr int vectors = kAmxTile / VecF::lanes;
+    using Base = AttentionTile<float, 1, vectors, 1>;
+    using V = VecF;
+    using State = AttentionState<float>;
+    static constexpr int terms = 3;
+    static constexpr int64_t tile = kAmxTile;
+    static constexpr int64_t granule = granule_elements<terms>;
+
+    // A panel of queries on its way: they see keys from `first_key` to `last_key` - 1, those of the tiles from `low` to `high` - 1.
+    struct Panel {
+        float* scores;
+        bf16* weights;
+        int64_t column;
+        int64_t rows;
+        int64_t first_key;
+        int64_t last_key;
+        int64_t low;
+        int64_t high;
+        bool is_first;  // no key was seen before: the sums are not there yet
+        alignas(64) float top[kAmxTile];
+        alignas(64) float total[kAmxTile];
+        alignas(64) float fade[kAmxTile];  // what the sums so far are worth
+    };
+
+    // Lines of the rows behind a block of queries and of keys, one after the other.
+    class Asking {
+    public:
+        TRACEA_INLINE Asking(const AmxQueries& queries, const AmxKeys& keys) {
+            const int64_t rows = queries.rows < keys.count ? queries.rows : keys.count;
+            begin(0, keys.key_rows, keys.count, rows);
+            begin(1, keys.value_rows, keys.count, rows);
+            begin(2, queries.query_rows, queries.rows, rows);
+            begin(3, queries.result_rows, 0, rows);
+        }
+        TRACEA_INLINE void ask() {
+            if (which_ == 4) return;
+            Range& of = ranges_[which_];
+            if (which_ < 3) {
+                prefetch_l2(of.row + of.element);
+            } else {
+                prefetch_l1_write(of.row + of.element);
+            }
+            of.element += line;
+            if (of.element < of.elements) return;
+            of.element = 0;
+            of.row += of.stride;
+            if (--of.left <= 0) ++which_;
+        }
+
+    private:
+        static constexpr int64_t line = 16;
+        struct Range {
+            const float* row;
+            int64_t stride;
+            int64_t elements;
+            int64_t element;
+            int64_t left;
+        };
+        TRACEA_INLINE void begin(int range, const AmxRows& of, int64_t behind, int64_t rows) {
+            ranges_[range] = {of.rows + behind * of.stride, of.stride, of.elements, 0, rows};
+        }
+        Range ranges_[4];
+        int which_ = 0;
+    };
+
+    // The weights of a panel: rows r and r + 16 of a tile at a time, whose terms are words of one row.
+    struct Weighing {
+        Panel* panel = nullptr;
+        int64_t next = 0;
+        int64_t end = 0;
+        int64_t share = 0;  // of a granule
+        float factor = 0.0F;
+        float least = 0.0F;
+        Asking asking;
+
+        TRACEA_INLINE explicit Weighing(const Asking& lines) : asking(lines) {}
+
+        TRACEA_INLINE void begin(Panel& of, int64_t granules) {
+            panel = &of;
+            next = of.low * kTileRows;
+            end = of.high * kTileRows;
+            share = granules > 0 ? (end - next + granules - 1) / granules : 0;
+        }
+
+        TRACEA_NOINLINE void pair() {
+            for (int i = 0; i < 4; ++i) asking.ask();
+            const int64_t t = next / kTileRows;
+            const int64_t r = next % kTileRows;
+            float* x = panel->scores + (t * tile + r) * tile;
+            float* y = x + kTileRows * tile;
+            const V f = broadcast<V>(factor);
+            const V l = broadcast<V>(least);
+            unroll<vectors>([&](auto v) TRACEA_LAMBDA {
+                constexpr int lane = v * V::lanes;
+                const V peak = load<V>(panel->top + lane);
+                const V a = exp2_scaled_or_zero(sub(load<V>(x + lane), peak), f, l);
+                const V b = exp2_scaled_or_zero(sub(load<V>(y + lane), peak), f, l);
+                store(panel->total + lane, add(load<V>(panel->total + lane), add(a, b)));
+                // A NaN has reached the total, and so the result: as a weight it would reach other queries too, by the mark of an unsafe granule.
+                store(x + lane, max_second(a, zero<V>()));
+                store(y + lane, max_second(b, zero<V>()));
+            });
+            bf16* to = panel->weights + t * granule + r * kTileWords;
+            detail::SafeTerms seen;  // nobody asks
+            detail::split<terms>(x, y, to, seen);
+            detail::split<terms>(x + kTileColumns, y + kTileColumns, to + kTileElements, seen);
+            ++next;
+        }
+
+        template <int Slot>
+        TRACEA_INLINE void errand() {
+            if constexpr (Slot % 3 == 2) {
+                if (Slot / 3 < share && next < end) pair();
+            }
+        }
+
+        TRACEA_INLINE void finish() {
+            while (next < end) pair();
+        }
+    };
+
+    // Sums of granules in the tiles, with weights made underneath.
+    struct Products {
+        TileRegisters tiles;
+        Weighing weighing;
+        int64_t since_store = 0;
+        TRACEA_INLINE explicit Products(const Asking& lines) : weighing(lines) {}
+        bool some_apart = false;
+        alignas(64) float apart[kAmxTile * kAmxTile];
+        alignas(64) float unread[kTileRows * kTileColumns];
+
+        TRACEA_INLINE void begin() {
+            detail::clear_sums(tiles);
+            some_apart = false;
+        }
+        // Of a granule that is multiplied in float the steps from `from` to `to` - 1 count.
+        TRACEA_INLINE void add_granule(const bf16* a, const bf16* b, bool is_safe, int64_t from, int64_t to) {
+            if (TRACEA_LIKELY(is_safe)) {
+                detail::multiply_granule<terms>(tiles, a, b,
+                                                [&](auto slot) TRACEA_LAMBDA { weighing.template errand<slot>(); });
+            } else {
+                if (!some_apart) memset(apart, 0, sizeof apart);
+                some_apart = true;
+                add_steps(a, b, from, to, apart);
+            }
+            if (++since_store % kAwakeGranules == 0) tiles.store<7>(unread, kTileColumns);
+        }
+        static TRACEA_NOINLINE void add_steps(const bf16* a, const bf16* b, int64_t from, int64_t to, float* sums) {
+            alignas(64) float a_values[kGranule * kGranule];
+            alignas(64) float b_values[kGranule * kGranule];
+            const float* x = detail::granule_values<terms, false>(a, a_values);
+            const float* y = detail::granule_values<terms, true>(b, b_values);
+            for (int i = 0; i < kAmxTile; ++i) {
+                for (int j = 0; j < kAmxTile; j += V::lanes) {
+                    V sum = load<V>(sums + i * kAmxTile + j);
+                    for (int64_t k = from; k < to; ++k)
+                        sum = fma(broadcast<V>(x[i * kGranule + k]), load<V>(y + k * kGranule + j), sum);
+                    store(sums + i * kAmxTile + j, sum);
+                }
+            }
+        }
+        TRACEA_INLINE void take(float* sums) { detail::take_sums(tiles, some_apart, apart, sums); }
+    };
+
+public:
+    // Sums are there from the first keys on.
+    static TRACEA_NOINLINE void start(int64_t rows, int64_t, const State& state) {
+        for (int64_t i = 0; i < (rows + tile - 1) / tile * tile; i += V::lanes) {
+            store(state.peaks + i, broadcast<V>(-__builtin_inff()));
+            store(state.totals + i, zero<V>());
+        }
+    }
+
+    // `score` is that of AttentionTile. Scratch: two panels' scores, 2 * room * 32 floats, and weights, 2 * room / 32 granules.
+    template <class Score>
+    static TRACEA_NOINLINE void step(const AmxQueries& queries, const AmxKeys& keys, const State& state, float* scores,
+                                     bf16* weights, int64_t room, float scale, const Score& score) {
+        const int64_t panels = (queries.rows + tile - 1) / tile;
+        const int64_t width_tiles = (keys.width + tile - 1) / tile;
+        const AttentionQueries<float> places{nullptr,       queries.rows,  0,          queries.first, queries.behind,
+                                             queries.ahead, queries.begin, queries.end};
+        Panel on_way[3];
+        Products products(Asking(queries, keys));
+        products.weighing.factor = (std::is_same_v<Score, PlainScore> ? scale : 1.0F) * 1.44269504088896340736F;
+        products.weighing.least = -126.0F / products.weighing.factor;
+        for (int64_t p = 0; p < panels + 2; ++p) {
+            Panel& scored = on_way[p % 3];
+            Panel& weighed = on_way[(p + 2) % 3];  // the one before
+            Panel& summed = on_way[(p + 1) % 3];   // and the one before that
+            typename Base::Seen seen{};
+            int64_t granules = 0;
+            const bool scores_one = p < panels;
+            if (scores_one) {
+                scored.column = p * tile;
+                scored.rows = queries.rows - scored.column < tile ? queries.rows - scored.column : tile;
+                seen = Base::seen_by(places, scored.column, scored.rows, keys.first, keys.count);
+                scored.first_key = seen.low;
+                scored.last_key = seen.high;
+                scored.low = seen.low / tile;
+                scored.high = seen.low < seen.high ? (seen.high + tile - 1) / tile : scored.low;
+                // Its tiles are the first of the room, whichever they are: a window's stay in the nearest cache.
+                scored.scores = scores + (p % 2 * room - scored.low * tile) * tile;
+                scored.weights = weights + (p % 2 * (room / tile) - scored.low) * granule;
+                granules += (scored.high - scored.low) * queries.granules;
+            }
+            const bool weighs_one = p >= 1 && p <= panels && weighed.low < weighed.high;
+            const bool sums_one = p >= 2 && summed.low < summed.high;
+            if (sums_one) granules += (summed.high - summed.low) * width_tiles;
+            if (weighs_one) products.weighing.begin(weighed, granules);
+            if (scores_one) multiply_keys(products, scored, queries.panels + p * queries.pitch, queries.granules, keys);
+            if (sums_one) multiply_values(products, summed, keys, width_tiles, state);
+            products.weighing.finish();
+            if (weighs_one) {
+                unroll<vectors>([&](auto v) TRACEA_LAMBDA {
+                    store(state.totals + weighed.column + v * V::lanes, load<V>(weighed.total + v * V::lanes));
+                });
+            }
+            if (scores_one && scored.low < scored.high)
+                find_peaks(scored, seen, state, products.weighing, scale, score);
+        }
+    }
+
+    template <class Storage>
+    static TRACEA_NOINLINE void finish(int64_t rows, int64_t width, const State& state, Storage* out, int64_t out_row,
+                                       int64_t out_column) {
+        for (int64_t first = 0; first < rows; first += tile) {
+            bool some = false;
+            unroll<vectors>([&](auto v) TRACEA_LAMBDA {
+                some = some ||
+                       any(not_equal(load<V>(state.peaks + first + v * V::lanes), broadcast<V>(-__builtin_inff())));
+            });
+            float* sums = state.sums + first * width;
+            if (!some) memset(sums, 0, static_cast<size_t>(tile * width) * sizeof(float));
+        }
+        Base::template store_rows<true>(rows, width, state, out, out_row, out_column);
+    }
+
+private:
+    static TRACEA_INLINE void multiply_keys(Products& products, const Panel& panel, const bf16* queries,
+                                            int64_t granules, const AmxKeys& keys) {
+        for (int64_t t = panel.low; t < panel.high; ++t) {
+            const bf16* a = keys.keys + t * keys.key_pitch;
+            products.begin();
+            for (int64_t g = 0; g < granules; ++g) {
+                const bf16* b = queries + g * granule;
+                const bool is_safe = !is_unsafe(a + g * granule) && !is_unsafe(b);
+                products.add_granule(a + g * granule, b, is_safe, 0, kGranule);
+            }
+            products.take(panel.scores + t * tile * tile);
+        }
+    }
+
+    static TRACEA_INLINE void multiply_values(Products& products, const Panel& panel, const AmxKeys& keys,
+                                              int64_t width_tiles, const State& state) {
+        alignas(64) float sums[kAmxTile * kAmxTile];
+        for (int64_t x = 0; x < width_tiles; ++x) {
+            const bf16* a = keys.values + x * keys.value_pitch;
+            products.begin();
+            for (int64_t t = panel.low; t < panel.high; ++t) {
+                const int64_t from = Base::clamp(panel.first_key - t * tile, 0, tile);
+                const int64_t to = Base::clamp(panel.last_key - t * tile, 0, tile);
+                products.add_granule(a + t * granule, panel.weights + t * granule, !is_unsafe(a + t * granule), from,
+                                     to);
+            }
+            products.take(sums);
+            const int64_t rows = keys.width - x * tile < tile ? keys.width - x * tile : tile;
+            add_sums(sums, rows, panel, state.sums + panel.column * keys.width + x * tile * tile);
+        }
+    }
+
+    static TRACEA_NOINLINE void add_sums(const float* sums, int64_t rows, const Panel& panel, float* target) {
+        if (panel.is_first) {
+            memcpy(target, sums, static_cast<size_t>(rows * tile) * sizeof(float));
+            return;
+        }
+        unroll<vectors>([&](auto v) TRACEA_LAMBDA {
+            const V worth = load<V>(panel.fade + v * V::lanes);
+            for (int64_t i = v * V::lanes; i < rows * tile; i += tile)
+                store(target + i, fma(load<V>(target + i), worth, load<V>(sums + i)));
+        });
+    }
+
+    static TRACEA_INLINE void hide(float* scores, int64_t from, int64_t to) {
+        for (int64_t i = from * tile; i < to * tile; i += V::lanes) store(scores + i, broadcast<V>(-__builtin_inff()));
+    }
+
+    // The scores of a panel as they count, and what its weights will be relative to.
+    template <class Score>
+    static TRACEA_NOINLINE void find_peaks(Panel& panel, const typename Base::Seen& seen, const State& state,
+                                           const Weighing& weighing, float scale, const Score& score) {
+        float* peaks = state.peaks + panel.column;
+        V peak[vectors];
+        unroll<vectors>([&](auto v) TRACEA_LAMBDA { peak[v] = load<V>(peaks + v * V::lanes); });
+        const bool some = seen.whole_low < seen.whole_high;
+        const int64_t whole_low = some ? seen.whole_low : seen.high;
+        const int64_t whole_high = some ? seen.whole_high : seen.high;
+        const typename Base::Place place{panel.column, panel.rows};
+        typename Base::Seen all = seen;
+        all.low = 0;  // rows of scores count from the block's first key
+        hide(panel.scores, panel.low * tile, seen.low);
+        Base::template score_keys<true>(seen.low, whole_low, panel.scores, all, scale, place, score, peak);
+        Base::template score_keys<false>(whole_low, whole_high, panel.scores, all, scale, place, score, peak);
+        Base::template score_keys<true>(whole_high, seen.high, panel.scores, all, scale, place, score, peak);
+        hide(panel.scores, seen.high, panel.high * tile);
+        const V factor = broadcast<V>(weighing.factor);
+        const V least = broadcast<V>(weighing.least);
+        panel.is_first = true;
+        unroll<vectors>([&](auto v) TRACEA_LAMBDA {
+            constexpr int lane = v * V::lanes;
+            panel.is_first = panel.is_first && !any(not_equal(load<V>(peaks + lane), broadcast<V>(-__builtin_inff())));
+            const V top = select(equal(peak[v], broadcast<V>(-__builtin_inff())), zero<V>(), peak[v]);  // of no key
+            const V fade = exp2_scaled_or_zero(sub(load<V>(peaks + lane), top), factor, least);
+            store(panel.top + lane, top);
+            store(panel.fade + lane, fade);
+            store(panel.total + lane, mul(load<V>(state.totals + panel.column + lane), fade));
+            store(peaks + lane, peak[v]);
+        });
+    }
+};
+
+TRACEA_END_NAMESPACE
+
+#endif
