@@ -51,6 +51,27 @@ def failing_doctor(monkeypatch: pytest.MonkeyPatch):
     return install
 
 
+INTERRUPTED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "tracea.cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from tracea.__main__ import start
+sys.exit(start())
+"""
+
+
+def test_an_interrupt_while_the_command_is_loaded_ends_it_quietly() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "interrupted before anything was begun\n"
+
+
 def test_help_names_every_verb_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out

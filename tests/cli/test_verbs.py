@@ -282,6 +282,21 @@ def test_emit_refuses_a_schedule_that_the_variant_lacks(capsys: pytest.CaptureFi
     assert "zz" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("--variant", "library.gemm"), "got library.gemm, a library's own call, expected a variant with a kernel"),
+        (("--variant", "gemm.direct", "--schedule", "mr=6,tail=0"), r"InvalidSchedule: .*expected m % 6 == 0\."),
+        (("--variant", "gemm.direct", "--schedule", "split=1"), r"got 1, expected rows \| columns"),
+    ],
+)
+def test_emit_says_why_what_is_stated_has_no_kernel(
+    words: tuple[str, ...], found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["emit", "gemm", "-m", "64", "-n", "64", "-k", "64", *words]) == cli.BAD_USAGE
+    assert re.search(found, capsys.readouterr().err)
+
+
 def test_tune_searches_and_resumes(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tune", "softmax", "--rows", "16", "--columns", "32", "--trials", "2", "--json"]
     assert cli.main(words) == 0

@@ -231,6 +231,20 @@ def test_text_that_is_no_graph_is_refused(text: str) -> None:
         Graph.from_json(text)
 
 
+def test_a_field_that_is_there_twice_is_refused() -> None:
+    text = block().to_json().replace('"outputs"', '"outputs": [], "outputs"', 1)
+    with pytest.raises(InvalidGraph, match="outputs twice"):
+        Graph.from_json(text)
+
+
+def test_only_norms_take_an_epsilon() -> None:
+    graph = Graph()
+    x = graph.add_input((4, 8))
+    with pytest.raises(InvalidOp, match="softmax has no root"):
+        graph.add_row("softmax", x, eps=1e-5)
+    assert graph.add_row("layer_norm", x, eps=0.0).op.eps == 0.0
+
+
 def test_a_transposed_weight_is_a_view() -> None:
     graph = block()
     (view,) = (node for node in graph if node.inputs == ("w1",))

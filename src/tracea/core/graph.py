@@ -264,15 +264,24 @@ class Graph(Builder):
         """Return the verified graph that :meth:`to_json` wrote.
 
         Raises:
-            InvalidGraph: the text is not JSON, or not a graph.
+            InvalidGraph: the text is not JSON, names a field twice, or is not a graph.
         """
         try:
-            data = json.loads(text)
+            data = json.loads(text, object_pairs_hook=_fields)
         except (ValueError, RecursionError, TypeError) as error:
             raise InvalidGraph(
                 field="json", got=str(error), expected="JSON text", remedy="write it with to_json"
             ) from error
         return Graph.from_dict(data)
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object, of which each has one value: of two, readers take the last unasked."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        twice = next(name for index, (name, _) in enumerate(pairs) if name in dict(pairs[:index]))
+        raise InvalidGraph(field="json", got=f"{twice} twice", expected="each field once", remedy="leave one out")
+    return fields
 
 
 def _is_source(node: Node, kind: SourceKind) -> bool:

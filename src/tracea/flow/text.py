@@ -14,10 +14,11 @@ from tracea import targets
 from tracea.core.op import Op
 from tracea.doctor import host
 from tracea.emitters.kernel_source import GpuLaunch
-from tracea.errors import CacheUnwritable, InvalidOption, ToolchainMissing
+from tracea.errors import CacheUnwritable, InvalidOption, InvalidSchedule, InvalidShape, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build, choose_for_gpu, narrow_copies, passed_over
 from tracea.kernels.arguments import arguments
+from tracea.kernels.registry import find
 from tracea.runtime.compiler import include_directory
 from tracea.runtime.compiler_process import run_compiler
 from tracea.runtime.native import check_threads
@@ -90,9 +91,9 @@ def emit_text(
     for any number of ``threads``, which are those of a processor.
 
     Raises:
-        InvalidOption: an unknown form, target or variant, a number of threads that is none, or a form that needs a
-            compiler for another processor.
-        InvalidSchedule, ProofFailed: the schedule is refused.
+        InvalidOption: an unknown form, target or variant, a library's variant, a number of threads that is none, or a
+            form that needs a compiler for another processor.
+        InvalidSchedule, ProofFailed: the schedule is refused, or it is for other extents than the op's.
         InvalidShape: the kernel would refuse to be called for the op.
     """
     if form not in FORMS:
@@ -101,6 +102,13 @@ def emit_text(
     if targets.names_gpu(target):
         return _gpu_text(op, targets.load_gpu(target), variant=variant, schedule=schedule, form=form)
     where = for_threads(_cpu(target), threads)
+    if variant is not None and find(variant, of=type(op)).is_library:
+        raise InvalidOption(
+            field="variant",
+            got=f"{variant}, a library's own call",
+            expected="a variant with a kernel of ours",
+            remedy="leave the variant out, or name one of ours: it is these that have a text",
+        )
     chosen = decision_for(
         op,
         where,
@@ -112,7 +120,17 @@ def emit_text(
         measured=target == "host",
     )
     built = build(op, chosen.variant, chosen.schedule or Schedule(), where)
-    arguments(built.kernel, op)  # a kernel whose guard refuses the op is none for it
+    try:
+        arguments(built.kernel, op)  # a kernel whose guard refuses the op is none for it
+    except InvalidShape as error:
+        if schedule is None:
+            raise
+        raise InvalidSchedule(
+            field="schedule",
+            got=f"{built.kernel.schedule.key}, for {op.key}",
+            expected=str(built.kernel.assumptions),
+            remedy="state values for which this holds (tail is what is left of the last tile), or leave them out",
+        ) from error
     match form:
         case "ir":
             return print_kernel(built.kernel)

@@ -130,7 +130,8 @@ def optimize_graph(
     count = thread_count(threads)
     if not makes_tables:
         _check_tables(graph)
-    phase(f"fuse {len(compute_nodes(graph))} nodes")
+    nodes = len(compute_nodes(graph))
+    phase(f"fuse {nodes} node{'s' if nodes != 1 else ''}")
     tuned: dict[str, Tuned] = {}
     with collector_paused():
         pipeline = prepare(graph, values, host())

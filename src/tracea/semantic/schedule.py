@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tracea.errors import InvalidSchedule
 
-__all__ = ["Schedule"]
+__all__ = ["MOST_OF_TILE", "Schedule"]
+
+MOST_OF_TILE: Final = 2**24  # of what tiles are made of: beyond every cache, and no product of two overflows
+_MOST: Final = 2**40  # of any number: a block may be a whole axis, and addresses do not overflow
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
@@ -85,12 +89,12 @@ class Schedule(Mapping[str, int | str]):
         Raises:
             InvalidSchedule: it is none of them; the message lists them.
         """
-        value = self.word(name)
-        if value not in words:
+        value = self.get(name)
+        if not isinstance(value, str) or value not in words:
             raise InvalidSchedule(field=name, got=value, expected=" | ".join(words), remedy=f"{name}={words[0]}")
         return value
 
-    def check_range(self, least: int, *names: str, most: int | None = None) -> None:
+    def check_range(self, least: int, *names: str, most: int = _MOST) -> None:
         """Check that the named values are whole numbers from ``least`` on, and at most ``most``.
 
         Raises:
@@ -98,10 +102,11 @@ class Schedule(Mapping[str, int | str]):
         """
         for name in names:
             value = self.integer(name)
-            if value < least or (most is not None and value > most):
-                expected = f"at least {least}" if most is None else f"{least} to {most}"
-                nearest = least if value < least or most is None else most
-                raise InvalidSchedule(field=name, got=value, expected=expected, remedy=f"{name}={nearest}, the nearest")
+            if not least <= value <= most:
+                nearest = least if value < least else most
+                raise InvalidSchedule(
+                    field=name, got=value, expected=f"{least} to {most}", remedy=f"{name}={nearest}, the nearest"
+                )
 
     def with_values(self, **named: int | str) -> Schedule:
         """Return this schedule with values replaced or added."""

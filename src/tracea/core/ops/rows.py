@@ -73,6 +73,10 @@ class RowOp(Op):
         object.__setattr__(self, "axis", -1)
         if not (is_real(self.eps) and math.isfinite(self.eps) and self.eps >= 0.0):
             raise InvalidOp(field="row.eps", got=self.eps, expected="a finite number >= 0", remedy="use 1e-5 or so")
+        if self.eps and not self.kind.usual_eps:
+            raise InvalidOp(
+                field="row.eps", got=self.eps, expected=f"none: {self.kind.value} has no root", remedy="leave eps out"
+            )
         self.epilogue.check(shape, "row")
         if result_type("row", shape, self.x[0].dtype, self.out) == TensorType(shape, self.x[0].dtype):
             object.__setattr__(self, "out", None)

@@ -13,7 +13,6 @@ from typing import Final
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType, static
-from tracea.errors import InvalidSchedule
 from tracea.kernels.conv.amx_bands import best_bands
 from tracea.kernels.conv.blocking import rows_that_fit
 from tracea.kernels.conv.operands import (
@@ -46,7 +45,7 @@ from tracea.semantic.index import Const, Index, Predicate, Var, ceil_div, minimu
 from tracea.semantic.intrinsics import terms_window_product
 from tracea.semantic.nodes import Barrier, For, Let, Level, MicroKernel, Pack, Parallel, block
 from tracea.semantic.nodes_halo import Halo
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
@@ -62,7 +61,6 @@ __all__ = [
 ]
 
 _TERMS: Final = 3  # of a float32
-_MOST: Final = 2**24
 _FILLED: Final = 0.45  # of granules: as much is always enough
 # Cycles of a pixel, measured (benchmarks/NOTES.md): a granule's products, and splitting a block of its channels.
 _GRANULE_CYCLES: Final = 12.5
@@ -114,11 +112,8 @@ def band_numbers(schedule: Schedule) -> tuple[int, int]:
     Raises:
         InvalidSchedule: a value is missing or out of its range.
     """
-    values = {name: schedule.integer(name) for name in ("rows", "kb")}
-    for name, value in values.items():
-        if not 1 <= value <= _MOST:
-            raise InvalidSchedule(field=name, got=value, expected=f"1 to {_MOST}", remedy="see the variant's space")
-    return values["rows"], round_up(values["kb"], TILE)
+    schedule.check_range(1, "rows", "kb", most=MOST_OF_TILE)
+    return schedule.integer("rows"), round_up(schedule.integer("kb"), TILE)
 
 
 def _panels(operands: ConvOperands, name: str, role: BufferRole) -> Buffer:

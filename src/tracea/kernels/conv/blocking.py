@@ -10,7 +10,6 @@ from typing import Final
 
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import static
-from tracea.errors import InvalidSchedule
 from tracea.kernels.conv.operands import ConvOperands
 from tracea.kernels.conv.prefetching import (
     AHEAD_TILES,
@@ -26,7 +25,7 @@ from tracea.kernels.cores import waits_long
 from tracea.kernels.gemm.blocking import MOST_UNROLLED, check_registers, equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.targets.target import Target
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "tile_numbers",
 ]
 
-_MOST: Final = 2**24  # of any number of a schedule, but for those that code or gaps grow with
 _MOST_OF: Final[Mapping[str, int]] = {"unroll": MOST_UNROLLED, "prefetch": 1024, "gap": 1024}
 SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so pixels lie without a gap
 _GAP: Final = 16  # elements between pixels: a pitch that is a power of two would fall on few sets of the cache
@@ -132,15 +130,11 @@ def tile_numbers(
     schedule = schedule.with_values(**{name: 0 for name in later if name not in schedule})
     lows = {"mr": 1, "nv": 1, "unroll": 1, "rows": 1, "kb": 1, "gap": 0, "prefetch": 0, "tail": 0, **least}
     value = {name: schedule.integer(name) for name in lows}
+    highs = {**_MOST_OF, **(most or {})}
     for name, low in lows.items():
-        high = {**_MOST_OF, **(most or {})}.get(name, _MOST)
-        if not low <= value[name] <= high:
-            raise InvalidSchedule(
-                field=name, got=value[name], expected=f"{low} to {high}", remedy="see the variant's space"
-            )
+        schedule.check_range(low, name, most=highs.get(name, MOST_OF_TILE))
     check_registers(schedule, target)
-    if value["tail"] >= (mr := value["mr"]):
-        raise InvalidSchedule(field="tail", got=value["tail"], expected=f"below mr = {mr}", remedy="see the space")
+    schedule.check_range(0, "tail", most=value["mr"] - 1)
     return value
 
 

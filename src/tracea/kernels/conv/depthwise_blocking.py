@@ -11,12 +11,11 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import equal_blocks, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.targets.target import Target
 
 __all__ = ["DepthwiseBlocking", "depthwise_default", "depthwise_space"]
 
-_MOST: Final = 2**24
 _HALO_SHARE: Final = 6  # a halo is this part of the second-level cache
 _TASKS_PER_CORE: Final = 4
 
@@ -46,10 +45,7 @@ class DepthwiseBlocking:
         least = {"mr": 1, "nv": 1, "tail": 0, "rows": 1, "cb": 1}
         value = {name: schedule.integer(name) for name in least}
         for name, low in least.items():
-            if not low <= value[name] <= _MOST:
-                raise InvalidSchedule(
-                    field=name, got=value[name], expected=f"{low} to {_MOST}", remedy="see the variant's space"
-                )
+            schedule.check_range(low, name, most=MOST_OF_TILE)
         needed = (value["mr"] + 1) * value["nv"]
         if target.isa != "plain" and needed > target.vector_registers:
             raise InvalidSchedule(

@@ -44,13 +44,12 @@ from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Var
 from tracea.semantic.intrinsics import window_dot
 from tracea.semantic.nodes import Barrier, CopyTile, For, MicroKernel, Node, Parallel, block
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
 __all__ = ["CONV_DOT", "CONV_DOT_PREPACKED", "build_dot", "build_dot_pack", "build_dot_prepacked"]
 
-_MOST: Final = 2**24  # of any number of a schedule, but for the gap
 _MOST_GAP: Final = 1024
 _GAP: Final = 16  # elements between pixels of a halo: a pitch of a power of two would fall on few sets of the cache
 # In products of vectors, measured on a Xeon without its tiles by AVX-512 and by AVX2 (benchmarks/NOTES.md, 2026-11-28):
@@ -96,7 +95,7 @@ class DotBlocking:
         Raises:
             InvalidSchedule: a value is missing or out of its range, or the tile does not fit the registers.
         """
-        schedule.check_range(1, "mr", "nk", "rows", "kb", most=_MOST)
+        schedule.check_range(1, "mr", "nk", "rows", "kb", most=MOST_OF_TILE)
         schedule.check_range(0, "gap", most=_MOST_GAP)
         mr, nk = schedule.integer("mr"), schedule.integer("nk")
         schedule.check_range(0, "tail", most=mr - 1)

@@ -50,13 +50,12 @@ from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import TRUE, Const, Predicate, Var
 from tracea.semantic.intrinsics import window_product
 from tracea.semantic.nodes import Barrier, CopyTile, For, MicroKernel, Node, Parallel, block
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
 __all__ = ["PIXELS", "PIXELS_PREPACKED", "build_pixels", "build_pixels_pack", "build_pixels_prepacked"]
 
-_MOST: Final = 2**24  # of any number of a schedule, but for that which gaps grow with
 _MOST_GAP: Final = 1024
 _LINE: Final = 16  # elements: channels an odd number of lines apart fall on all sets of the first cache
 _TILES_OF_A_BAND: Final = 12
@@ -102,7 +101,7 @@ class PixelBlocking:
         Raises:
             InvalidSchedule: a value is missing or out of its range, or the tile does not fit the registers.
         """
-        schedule.check_range(1, "nr", "nv", "rows", "kb", most=_MOST)
+        schedule.check_range(1, "nr", "nv", "rows", "kb", most=MOST_OF_TILE)
         schedule.check_range(0, "gap", most=_MOST_GAP)
         check_registers(schedule, target, broadcast="nr")
         nr = schedule.integer("nr")

@@ -10,12 +10,11 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, cores_of_matrix, equal_blocks, round_up
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
 from tracea.kernels.space import ScheduleSpace, Value
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.targets.target import Target
 
 __all__ = ["amx_blocking", "amx_default", "amx_prepacked_default", "amx_prepacked_space", "amx_space"]
 
-_MOST: Final = 2**24
 _ELEMENT_BYTES: Final = 6  # of an element in panels of three terms
 # Measured, benchmarks/NOTES.md: a block of A that leaves room for B's panels and C, and one pass over C where K allows.
 _WHOLE_DEPTH: Final = 768  # steps: up to here K is one block
@@ -32,7 +31,7 @@ def amx_blocking(schedule: Schedule, terms: int) -> Blocking:
     Raises:
         InvalidSchedule: a value is missing or not positive, or the K block is no whole number of granules.
     """
-    schedule.check_range(1, "kc", "mc", "nc", "sweep", most=_MOST)
+    schedule.check_range(1, "kc", "mc", "nc", "sweep", most=MOST_OF_TILE)
     kc, mc, nc, sweep = (schedule.integer(name) for name in ("kc", "mc", "nc", "sweep"))
     split = schedule.choice("split", "rows", "columns")
     if kc % GRANULE:

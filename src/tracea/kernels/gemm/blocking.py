@@ -15,7 +15,7 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.cores import waits_long
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.targets.target import Target
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
 MOST_UNROLLED: Final = 64  # steps of a tile: a compiler takes minutes for the text of thousands
 PANELS_PER_SWEEP: Final = 8  # panels of B that one packing task fills: reads run along rows of B (pack.h)
 
-_MOST: Final = 2**24  # of a schedule's numbers: far beyond every cache, and no product of two overflows
 _LINE_BYTES: Final = 64
 _DEEP: Final = 1024  # bytes / 4 of a K block: few passes over C; the best of the sweep in benchmarks/NOTES.md
 _SHALLOW: Final = 384  # where all rows of A are one block
@@ -98,9 +97,9 @@ class Blocking:
         get = schedule.integer
         mr, nv = get("mr"), get("nv")
         nr = nv * vector_lanes(target, op.accumulator)
-        schedule.check_range(1, "mr", "nv", "kc", "mc", "nc", "sweep", most=_MOST)
+        schedule.check_range(1, "mr", "nv", "kc", "mc", "nc", "sweep", most=MOST_OF_TILE)
         schedule.check_range(1, "unroll", most=MOST_UNROLLED)
-        schedule.check_range(0, "prefetch_a", "prefetch_b", "upcoming", most=_MOST)
+        schedule.check_range(0, "prefetch_a", "prefetch_b", "upcoming", most=MOST_OF_TILE)
         check_tile(schedule, target)
         return cls(
             mr=mr,

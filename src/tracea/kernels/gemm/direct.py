@@ -39,7 +39,7 @@ from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.index import Const, Index, Var, equal
 from tracea.semantic.nodes import For, MicroKernel, block
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
@@ -78,7 +78,7 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     get = schedule.integer
     schedule.check_range(1, "mr", "nv", "kc", "mc", "nc")
     schedule.check_range(1, "unroll", most=MOST_UNROLLED)
-    schedule.check_range(0, "prefetch_b")
+    schedule.check_range(0, "prefetch_b", most=MOST_OF_TILE)
     check_tile(schedule, target)
     mr, nv, tail, split = get("mr"), get("nv"), get("tail"), schedule.word("split")
     nr = nv * vector_lanes(target, op.accumulator)

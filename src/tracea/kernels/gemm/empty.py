@@ -23,6 +23,7 @@ _IC, _MC = Var("ic"), Var("mc")
 
 def build_empty(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel that stores the epilogue of zero everywhere."""
+    schedule.check_range(1, "mc")
     operands = GemmOperands.of(op, depth=Const(0))
     # Input(0), the sum, is zero; Input(i) stays operand i - 1 and becomes input i - 1 of the tile.
     shifted = {index: Input(index - 1) for index in range(1, len(operands.extras) + 1)}

@@ -13,7 +13,7 @@ from typing import Final
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.kernels.cores import fetches_far, waits_long
-from tracea.kernels.gemm.blocking import round_up
+from tracea.kernels.gemm.blocking import MOST_UNROLLED, round_up
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, contiguous, most, unit_stride
 from tracea.kernels.operands import scratch, vector_lanes
@@ -24,7 +24,7 @@ from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Var, equal
 from tracea.semantic.intrinsics import plain_product
 from tracea.semantic.nodes import Level, MicroKernel
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
@@ -36,6 +36,7 @@ __all__ = [
     "STREAM",
     "build_dot",
     "build_stream",
+    "check_stream",
     "stream_tile",
 ]
 
@@ -65,8 +66,8 @@ _MOST_DOTTED: Final = 8192  # columns of a task: their sums may need scratch
 def build_stream(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` that streams rows of B; it is built for ``op.m`` rows exactly, which is a guard."""
     get = schedule.integer
-    schedule.check_range(1, "rows", "steps", "nc")
-    schedule.check_range(0, "prefetch")
+    check_stream(schedule)
+    schedule.check_range(1, "nc")
     rows, nc = get("rows"), round_up(get("nc"), vector_lanes(target, op.accumulator))
     operands = GemmOperands.of(op)
     sums = _sums(operands, (rows, nc))
@@ -82,6 +83,16 @@ def build_stream(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     return operands.kernel(STREAM_ID, schedule, target, sums, body, assumptions=equal(M, rows))
 
 
+def check_stream(schedule: Schedule) -> None:
+    """Check the values that :func:`stream_tile` reads.
+
+    Raises:
+        InvalidSchedule: one is out of its range.
+    """
+    schedule.check_range(1, "rows", "steps", most=MOST_UNROLLED)
+    schedule.check_range(0, "prefetch", most=MOST_OF_TILE)
+
+
 def stream_tile(schedule: Schedule) -> Intrinsic:
     """Return the routine that streams rows of B past sums of ``rows`` rows, ``steps`` rows of B side by side."""
     attributes = tuple((name, schedule.integer(name)) for name in ("rows", "steps", "prefetch"))
@@ -91,8 +102,9 @@ def stream_tile(schedule: Schedule) -> Intrinsic:
 def build_dot(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` as dot products of rows of A and columns of B."""
     get = schedule.integer
-    schedule.check_range(1, "rows", "columns", "mc", "nc")
-    schedule.check_range(0, "prefetch")
+    schedule.check_range(1, "rows", "columns", most=MOST_UNROLLED)
+    schedule.check_range(1, "mc", "nc")
+    schedule.check_range(0, "prefetch", most=MOST_OF_TILE)
     rows, columns = get("rows"), get("columns")
     operands = GemmOperands.of(op, b_unit=-2)
     by_rows = schedule.choice("split", "rows", "columns") == "rows"

@@ -14,7 +14,7 @@ from typing import Final
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.kernels.gemm.blocking import round_up
-from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS, stream_tile
+from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS, check_stream, stream_tile
 from tracea.kernels.gemm.operands import GemmOperands, M, N
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, most
 from tracea.kernels.operands import scratch, vector_lanes
@@ -42,8 +42,8 @@ _STEPS: Final = (8, 4, 2)
 
 def build_stream_split(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` over parts of K; it is built for ``op.m`` rows exactly, which is a guard."""
-    schedule.check_range(1, "rows", "steps", "kc", "nc", "fold")
-    schedule.check_range(0, "prefetch")
+    check_stream(schedule)
+    schedule.check_range(1, "kc", "nc", "fold")
     lanes = vector_lanes(target, op.accumulator)
     kc, nc, fold = schedule.integer("kc"), *(round_up(schedule.integer(name), lanes) for name in ("nc", "fold"))
     depth = Param("k", minimum=1, maximum=min(kc * _MOST_PARTS, INT32_MAX))

@@ -10,7 +10,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.kernels.cores import fetches_far
 from tracea.kernels.rows.operands import known
 from tracea.semantic.nodes import Level
-from tracea.semantic.schedule import Schedule
+from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.targets.target import Target
 
 __all__ = [
@@ -153,5 +153,5 @@ def prefetched(schedule: Schedule) -> int:
     """
     if "prefetch" not in schedule:
         return 0
-    schedule.check_range(0, "prefetch")
+    schedule.check_range(0, "prefetch", most=MOST_OF_TILE)
     return schedule.integer("prefetch")

@@ -46,6 +46,7 @@ _ROWS, _COLUMNS = Param("rows", minimum=1, maximum=2**31), Param("columns", mini
 _FIRST, _COUNT = Var("first"), Var("count")
 _START, _WIDTH = Var("start"), Var("width")
 _PARTS: Final = ("grad_x", "grad_weight", "grad_bias")
+_MOST_TOGETHER: Final = 8  # rows whose sums registers hold
 _GAP_BYTES: Final = 256  # between the sums of two parts: what one core prefetches beyond its own is not the other's
 _FEW_ROWS, _MOST_ROWS = 16, 128  # of a part: as many are added one after the other
 _MANY_PARTS: Final = 32
@@ -72,7 +73,8 @@ def norm_gradient_types(op: NormGradientOp, like: NormGradientOp | None = None) 
 
 def build_norm_gradient(op: NormGradientOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel of a norm's gradients."""
-    schedule.check_range(1, "rows", "together", "fold")
+    schedule.check_range(1, "rows", "fold")
+    schedule.check_range(1, "together", most=_MOST_TOGETHER)
     schedule.check_range(0, "prefetch", "streaming", most=1)
     rows, compute = schedule.integer("rows"), compute_of(op)
     types, names = norm_gradient_types(op), _PARTS[: len(op.parts)]
