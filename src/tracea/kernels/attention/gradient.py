@@ -86,10 +86,7 @@ def build_gradient(op: AttentionGradientOp, schedule: Schedule, target: Target) 
     check_register_tile(schedule, target)
     frame = _Frame(op, schedule, target)
     task = Var("task")
-    lets = (
-        Let(var=HEAD[0], value=task // _KV_HEADS),
-        Let(var=HEAD[1], value=task % _KV_HEADS),
-    )
+    lets = (Let(var=HEAD[0], value=task // _KV_HEADS), Let(var=HEAD[1], value=task % _KV_HEADS))
     over_queries = For(
         var=_FIRST, extent=_QUERIES, step=Const(frame.bq), length=_ROWS, body=block(*frame.block_of_queries())
     )
