@@ -99,9 +99,16 @@ def _packed_operands(printer: Printer, node: AttentionStep, position: Sequence[s
     )
     granules = text(ceil_div(node.queries.extent[-2], int(node.intrinsic.attribute("tile"))))
     width, count = text(node.state.sums.extent[-2]), text(node.count)
-    rows = [f"{{{printer.address(part)}, {printer.strides(part)[0]}, {text(part.extent[-1])}}}" for part in node.asked]
-    block = f"AmxKeys{{{keys}, {values}, {count}, {width}, {text(node.first_key)}, {', '.join(rows[2:])}}}"
-    return ", ".join((queries, granules, *position, "0", _EVERY_KEY, *rows[:2])), block
+    asked = [_rows_in_bytes(printer, part) for part in node.asked]
+    block = f"AmxKeys{{{keys}, {values}, {count}, {width}, {text(node.first_key)}, {', '.join(asked[2:])}}}"
+    return ", ".join((queries, granules, *position, "0", _EVERY_KEY, *asked[:2])), block
+
+
+def _rows_in_bytes(printer: Printer, rows: Region) -> str:
+    """Return where rows lie, how far apart, and how long they are, in bytes."""
+    nbytes = printer.buffer(rows).dtype.nbytes
+    stride, width = printer.step(rows, -2), rows.extent[-1]
+    return f"{{{printer.address(rows)}, {printer.text(stride * nbytes)}, {printer.text(width * nbytes)}}}"
 
 
 def scales_late(scale: float) -> bool:

@@ -30,11 +30,11 @@
 
 TRACEA_BEGIN_NAMESPACE
 
-// Rows of queries, keys or values as they lie in memory.
+// Rows of queries, keys, values or results as they lie in memory.
 struct AmxRows {
-    const float* rows;
-    int64_t stride;
-    int64_t elements;
+    const void* rows;
+    int64_t stride_bytes;
+    int64_t bytes;
 };
 
 // A block of queries in panels that lie `pitch` elements apart; the rest is AttentionQueries'.
@@ -75,7 +75,8 @@ class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
     static constexpr int64_t tile = kAmxTile;
     static constexpr int64_t granule = granule_elements<terms>;
 
-    // A panel of queries on its way: they see keys from `first_key` to `last_key` - 1, those of the tiles from `low` to `high` - 1.
+    // A panel of queries on its way: they see keys from `first_key` to `last_key` - 1, those of the tiles from `low` to `high` - 1. Its scratch begins with tile
+    // `low`, whichever that is, so that a window's stays in the nearest cache.
     struct Panel {
         float* scores;
         bf16* weights;
@@ -89,9 +90,12 @@ class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
         alignas(64) float top[kAmxTile];
         alignas(64) float total[kAmxTile];
         alignas(64) float fade[kAmxTile];  // what the sums so far are worth
+
+        TRACEA_INLINE float* scores_of(int64_t t) const { return scores + (t - low) * tile * tile; }
+        TRACEA_INLINE bf16* weights_of(int64_t t) const { return weights + (t - low) * granule; }
     };
 
-    // Lines of the rows behind a block of queries and of keys, one after the other.
+    // Lines that the next block needs, or the next task: the rows behind keys, values and queries, one after the other, and where the results will go.
     class Asking {
     public:
         TRACEA_INLINE Asking(const AmxQueries& queries, const AmxKeys& keys) {
@@ -105,28 +109,29 @@ class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
             if (which_ == 4) return;
             Range& of = ranges_[which_];
             if (which_ < 3) {
-                prefetch_l2(of.row + of.element);
+                prefetch_l2(of.row + of.byte);
             } else {
-                prefetch_l1_write(of.row + of.element);
+                prefetch_l1_write(of.row + of.byte);
             }
-            of.element += line;
-            if (of.element < of.elements) return;
-            of.element = 0;
-            of.row += of.stride;
+            of.byte += line;
+            if (of.byte < of.bytes) return;
+            of.byte = 0;
+            of.row += of.stride_bytes;
             if (--of.left <= 0) ++which_;
         }
 
     private:
-        static constexpr int64_t line = 16;
+        static constexpr int64_t line = 64;
         struct Range {
-            const float* row;
-            int64_t stride;
-            int64_t elements;
-            int64_t element;
+            const uint8_t* row;
+            int64_t stride_bytes;
+            int64_t bytes;
+            int64_t byte;
             int64_t left;
         };
         TRACEA_INLINE void begin(int range, const AmxRows& of, int64_t behind, int64_t rows) {
-            ranges_[range] = {of.rows + behind * of.stride, of.stride, of.elements, 0, rows};
+            const auto* first = static_cast<const uint8_t*>(of.rows);
+            ranges_[range] = {first + behind * of.stride_bytes, of.stride_bytes, of.bytes, 0, rows};
         }
         Range ranges_[4];
         int which_ = 0;
@@ -155,7 +160,7 @@ class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
             for (int i = 0; i < 4; ++i) asking.ask();
             const int64_t t = next / kTileRows;
             const int64_t r = next % kTileRows;
-            float* x = panel->scores + (t * tile + r) * tile;
+            float* x = panel->scores_of(t) + r * tile;
             float* y = x + kTileRows * tile;
             const V f = broadcast<V>(factor);
             const V l = broadcast<V>(least);
@@ -169,7 +174,7 @@ class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
                 store(x + lane, max_second(a, zero<V>()));
                 store(y + lane, max_second(b, zero<V>()));
             });
-            bf16* to = panel->weights + t * granule + r * kTileWords;
+            bf16* to = panel->weights_of(t) + r * kTileWords;
             detail::SafeTerms seen;  // nobody asks
             detail::split<terms>(x, y, to, seen);
             detail::split<terms>(x + kTileColumns, y + kTileColumns, to + kTileElements, seen);
@@ -193,10 +198,11 @@ class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
         TileRegisters tiles;
         Weighing weighing;
         int64_t since_store = 0;
-        TRACEA_INLINE explicit Products(const Asking& lines) : weighing(lines) {}
         bool some_apart = false;
         alignas(64) float apart[kAmxTile * kAmxTile];
         alignas(64) float unread[kTileRows * kTileColumns];
+
+        TRACEA_INLINE explicit Products(const Asking& lines) : weighing(lines) {}
 
         TRACEA_INLINE void begin() {
             detail::clear_sums(tiles);
@@ -267,9 +273,8 @@ public:
                 scored.last_key = seen.high;
                 scored.low = seen.low / tile;
                 scored.high = seen.low < seen.high ? (seen.high + tile - 1) / tile : scored.low;
-                // Its tiles are the first of the room, whichever they are: a window's stay in the nearest cache.
-                scored.scores = scores + (p % 2 * room - scored.low * tile) * tile;
-                scored.weights = weights + (p % 2 * (room / tile) - scored.low) * granule;
+                scored.scores = scores + p % 2 * room * tile;
+                scored.weights = weights + p % 2 * (room / tile) * granule;
                 granules += (scored.high - scored.low) * queries.granules;
             }
             const bool weighs_one = p >= 1 && p <= panels && weighed.low < weighed.high;
@@ -315,7 +320,7 @@ private:
                 const bool is_safe = !is_unsafe(a + g * granule) && !is_unsafe(b);
                 products.add_granule(a + g * granule, b, is_safe, 0, kGranule);
             }
-            products.take(panel.scores + t * tile * tile);
+            products.take(panel.scores_of(t));
         }
     }
 
@@ -328,8 +333,7 @@ private:
             for (int64_t t = panel.low; t < panel.high; ++t) {
                 const int64_t from = Base::clamp(panel.first_key - t * tile, 0, tile);
                 const int64_t to = Base::clamp(panel.last_key - t * tile, 0, tile);
-                products.add_granule(a + t * granule, panel.weights + t * granule, !is_unsafe(a + t * granule), from,
-                                     to);
+                products.add_granule(a + t * granule, panel.weights_of(t), !is_unsafe(a + t * granule), from, to);
             }
             products.take(sums);
             const int64_t rows = keys.width - x * tile < tile ? keys.width - x * tile : tile;
@@ -365,12 +369,12 @@ private:
         const int64_t whole_high = some ? seen.whole_high : seen.high;
         const typename Base::Place place{panel.column, panel.rows};
         typename Base::Seen all = seen;
-        all.low = 0;  // rows of scores count from the block's first key
-        hide(panel.scores, panel.low * tile, seen.low);
+        all.low = panel.low * tile;  // the first row of scores
+        hide(panel.scores, 0, seen.low - all.low);
         Base::template score_keys<true>(seen.low, whole_low, panel.scores, all, scale, place, score, peak);
         Base::template score_keys<false>(whole_low, whole_high, panel.scores, all, scale, place, score, peak);
         Base::template score_keys<true>(whole_high, seen.high, panel.scores, all, scale, place, score, peak);
-        hide(panel.scores, seen.high, panel.high * tile);
+        hide(panel.scores, seen.high - all.low, panel.high * tile - all.low);
         const V factor = broadcast<V>(weighing.factor);
         const V least = broadcast<V>(weighing.least);
         panel.is_first = true;
