@@ -127,7 +127,7 @@ def test_a_diamond_becomes_one_pointwise_op(rng) -> None:
 def test_rows_take_prologue_and_epilogue(kind: RowKind, rng) -> None:
     graph = Graph()
     x, y = graph.add_input((3, 8)), graph.add_input((8,))
-    row = graph.add_row(kind, graph.add_pointwise(Input(0) + Input(1), x, y), eps=1e-5, name="row")
+    row = graph.add_row(kind, graph.add_pointwise(Input(0) + Input(1), x, y), eps=kind.usual_eps, name="row")
     graph.add_pointwise(Input(0) * Input(1), row, y, out_dtype=DType.F64)
     fused = FuseRows().apply(graph)
     assert kernels(fused) == ["row"]

@@ -165,7 +165,7 @@ class Builder(ABC):
             operands.append(bias)
             expr = expr + Input(len(operands))
         epilogue = Epilogue(expr, tuple(node.type for node in operands))
-        op = RowOp(kind=kind, x=(x.type,), epilogue=epilogue, eps=kind.usual_eps if eps is None else eps)
+        op = RowOp(kind=kind, x=(x.type,), epilogue=epilogue, eps=kind.eps_or_usual(eps))
         return self.add(op, (x, *operands), name=self._named(name, kind.value))
 
     def add_pointwise(

@@ -80,7 +80,7 @@ def _rows(node: AttentionStep, executor: Executor) -> tuple[Array, Array, Array]
         count = int(node.count.evaluate(executor.env))
         width = region(node.state.sums, executor, node).shape[-2]
         terms = int(node.intrinsic.attribute("terms"))
-        queries, keys, columns = (by_query(join_terms(part, terms)) for part in regions)
+        queries, keys, columns = (by_query(join_terms(part.astype(np.float64), terms)) for part in regions)
         keys, values = keys[:count], columns.T[:count, :width]
     return queries.astype(np.float64), keys.astype(np.float64), values.astype(np.float64)
 

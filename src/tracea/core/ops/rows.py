@@ -28,6 +28,17 @@ class RowKind(Enum):
         """What ``eps`` is where none is said: 1e-5 of layer norm, as in torch, 1e-6 of RMS norm, 0 of others."""
         return {RowKind.LAYER_NORM: 1e-5, RowKind.RMS_NORM: 1e-6}.get(self, 0.0)
 
+    def eps_or_usual(self, eps: float | None) -> float:
+        """Return what was said, or the usual one if nothing was.
+
+        Raises:
+            InvalidOp: it is said of a kind that has no root to add it in.
+        """
+        if eps and not self.usual_eps:
+            expected = f"none: {self.value} has no root"
+            raise InvalidOp(field="row.eps", got=eps, expected=expected, remedy="leave eps out")
+        return self.usual_eps if eps is None else eps
+
 
 _FLOPS_OF_ROW = {RowKind.SOFTMAX: 5, RowKind.LOG_SOFTMAX: 5, RowKind.LAYER_NORM: 6, RowKind.RMS_NORM: 3}
 
@@ -73,10 +84,6 @@ class RowOp(Op):
         object.__setattr__(self, "axis", -1)
         if not (is_real(self.eps) and math.isfinite(self.eps) and self.eps >= 0.0):
             raise InvalidOp(field="row.eps", got=self.eps, expected="a finite number >= 0", remedy="use 1e-5 or so")
-        if self.eps and not self.kind.usual_eps:
-            raise InvalidOp(
-                field="row.eps", got=self.eps, expected=f"none: {self.kind.value} has no root", remedy="leave eps out"
-            )
         self.epilogue.check(shape, "row")
         if result_type("row", shape, self.x[0].dtype, self.out) == TensorType(shape, self.x[0].dtype):
             object.__setattr__(self, "out", None)
