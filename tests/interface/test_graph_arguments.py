@@ -25,6 +25,8 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[tracea.Graph, Any, An
     "one axis": (InvalidOp, r"Remedy: axes=\(1,\)", lambda g, x, q: g.add_reduce("sum", x, 1)),
     "eps in words": (InvalidOp, "row.eps: got x", lambda g, x, q: g.add_row("softmax", x, eps="x")),
     "scale in words": (InvalidOp, "attention.scale: got x", lambda g, x, q: g.add_attention(q, q, q, scale="x")),
+    "a scale of doubles": (InvalidOp, "a number that f32", lambda g, x, q: g.add_attention(q, q, q, scale=1e300)),
+    "eps of a softmax": (InvalidOp, "softmax has no root", lambda g, x, q: g.add_row("softmax", x, eps=1e-5)),
     "no results": (InvalidGraph, "at least one node", lambda g, x, q: g.set_outputs()),
     "a start of a half": (
         InvalidShape,

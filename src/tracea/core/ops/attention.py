@@ -15,6 +15,7 @@ from tracea.errors import InvalidOp, InvalidShape
 __all__ = ["SPAN_FIELDS", "AttentionOp", "PairSpans", "like_queries"]
 
 SPAN_FIELDS: Final = 6
+_BEYOND_F32: Final = 2.0**128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,10 @@ class AttentionOp(Op):
             )
         if self.scale is not None and not (is_real(self.scale) and math.isfinite(self.scale)):
             raise InvalidOp(field="attention.scale", got=self.scale, expected="a finite number", remedy="use 1/sqrt(d)")
+        in_f64 = any(type_.dtype is DType.F64 for type_ in (self.q, self.k, self.v, *self.score.operands))
+        if self.scale is not None and abs(self.scale) >= _BEYOND_F32 and not in_f64:
+            expected = "a number that f32, in which scores are computed, holds"
+            raise InvalidOp(field="attention.scale", got=self.scale, expected=expected, remedy="use 1/sqrt(d)")
         for index, operand in enumerate(self.score.operands):
             check_broadcasts(f"attention.score.operands[{index}]", operand.shape, (*q[:3], k[2]))
         if result_type("attention", self.shape, self.q.dtype, self.out) == TensorType(self.shape, self.q.dtype):
