@@ -137,6 +137,7 @@ def test_what_is_refused(rng):
         (InvalidOp, lambda: attend(q, k, v, score=Input(0) + Input(1))),
         (InvalidOp, lambda: attend(q, k, v, score="soft")),
         (InvalidOp, lambda: attend(q, k, v, operands=(q,) * 5)),
+        (InvalidOp, lambda: attend(q, k, v, operands=(q,))),
         (OverlappingOutput, lambda: attend(q, k, v, out=q)),
         (InvalidInput, lambda: attend(q.requires_grad_(), k, v)),
     ):

@@ -70,7 +70,7 @@ def attention(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
     a scale that is not finite, a score that names more operands than there are, or what does not go together.
     """
-    others, window = checked_operands(operands), checked_window(window)
+    others, window = checked_operands(operands, score), checked_window(window)
     band = Band(
         causal=flag("causal", causal),
         window=window,
@@ -96,10 +96,10 @@ def attention(
     )
 
 
-def checked_operands(operands: Any) -> tuple[Any, ...]:
+def checked_operands(operands: Any, score: Any) -> tuple[Any, ...]:
     """Return a score's operands, None for those that there are not.
 
-    Raises: InvalidOp: they are no sequence, or too many.
+    Raises: InvalidOp: they are no sequence, or too many, or there is no score to read them.
     """
     kind = type(operands).__name__
     is_sequence = isinstance(operands, Sequence) and not isinstance(operands, str | bytes)
@@ -110,6 +110,13 @@ def checked_operands(operands: Any) -> tuple[Any, ...]:
             got=kind if given is None else len(given),
             expected=f"a sequence of at most {_MOST_OPERANDS} arrays",
             remedy="compute what does not depend on the score beforehand",
+        )
+    if given and score is None:
+        raise InvalidOp(
+            field="operands",
+            got=f"{len(given)} without a score",
+            expected="a score that reads them",
+            remedy="give score=, an expression of Input(0), the scaled product, and of Input(1) and on, the operands",
         )
     return (*given, *(None,) * (_MOST_OPERANDS - len(given)))
 
@@ -174,8 +181,8 @@ def forward_op(
                 expected="floats of (batch, heads, tokens, size)",
                 remedy=axes_remedy(name, type_.rank, 4) or "convert integers to floats",
             )
-    check_same_dtype("attention", q, k)
-    check_same_dtype("attention", q, v)
+    check_same_dtype("attention", q, k, others="")
+    check_same_dtype("attention", q, v, others="")
     for position in range(first + 3, first + len(NAMES)):
         other = given.optional(position)
         if other is not None and not (other.dtype.is_float or other.dtype is DType.BOOL):

@@ -47,7 +47,7 @@ def attention_backward(
 
     Raises: as :func:`attention`; InvalidOp: the score has no derivative that is written down (a power, a cast).
     """
-    others = checked_operands(operands)
+    others = checked_operands(operands, score)
     return _dispatch()(
         grad,
         y,
@@ -79,7 +79,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
             raise InvalidShape(
                 field=name, got=type_.shape, expected=forward.shape, remedy="give a tensor of the result's shape"
             )
-        check_same_dtype("attention_backward", forward.q, type_)
+        check_same_dtype("attention_backward", forward.q, type_, others="")
     op = AttentionGradientOp(forward=forward, grad=grad, y=y)
     given.check_result(op)
     return apart(compile_op(op, threads=threads), op.parts, op.offsets)

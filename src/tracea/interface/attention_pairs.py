@@ -73,7 +73,7 @@ def listed_pairs(
                 field="lengths" if key_lengths is None else "key_lengths",
                 got=f"{len(others)} sequences, {sum(others)} keys",
                 expected=f"{len(own)} sequences, {keys[2]} keys",
-                remedy="give key_lengths=, the number of keys of each sequence",
+                remedy="give key_lengths=, one number of keys for each sequence, which come to all of them",
             )
         spans, first, fields = _ragged(own, others, band)
     elif block_mask is None:

@@ -37,6 +37,8 @@ __all__ = [
     "word",
 ]
 
+_MAY_DIFFER = "; only the bias and the residual may differ"
+
 FLOATS: Final = ("f64", "f32", "f16", "bf16")
 INDICES: Final = ("i64", "i32")
 NARROW: Final = (*FLOATS, "i32", "i8", "u8", "bool")  # that f64, in which elements are computed, tells apart
@@ -298,8 +300,8 @@ def inner_remedy(a: Sequence[Dim], b: Sequence[Dim], names: tuple[str, str] = ("
     return "make the inner extents agree"
 
 
-def check_same_dtype(field: str, first: TensorType, second: TensorType) -> None:
-    """Check that two factors have one element type.
+def check_same_dtype(field: str, first: TensorType, second: TensorType, *, others: str = _MAY_DIFFER) -> None:
+    """Check that two factors have one element type; ``others`` says which operands may have another.
 
     Raises: InvalidDType.
     """
@@ -308,7 +310,7 @@ def check_same_dtype(field: str, first: TensorType, second: TensorType) -> None:
             field=field,
             got=f"{first.dtype.value} and {second.dtype.value}",
             expected="operands of one element type",
-            remedy="cast one of them; only the bias and the residual may differ",
+            remedy=f"cast one of them{others}",
         )
 
 

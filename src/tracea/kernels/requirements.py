@@ -51,7 +51,7 @@ def sizes_in_range(of: Callable[[Any], Mapping[Param, int]], *, or_empty: bool =
             return None
         limits = [*(f"{size} <= {size.maximum}" for size in large), *(f"{size} >= {size.minimum}" for size in small)]
         found = ", ".join(f"{size} = {value}" for size, value in {**large, **small}.items())
-        return Unmet(needed=", ".join(limits), found=found, remedy="cut the op into several")
+        return Unmet(needed=", ".join(limits), found=found, remedy="cut the op into several, or name no variant")
 
     return Requirement(name="sizes within the kernel's range", check=check)
 
