@@ -141,7 +141,7 @@ def test_the_order_of_tasks_and_the_team_change_no_bit(isa: str, rng: np.random.
 PACKED = {
     "values of other keys": (Pack, lambda node: moved(node, -2) if node.axis == 1 else node),
     "keys of another head": (Pack, lambda node: node if node.axis == 1 or node.turned else moved(node, 1)),
-    "one term": (Pack, lambda node: replace(node, terms=1, granule=1)),
+    "one term": (Pack, lambda node: replace(node, terms=1, granule=1, turned=False)),
     "the other factor": (Pack, lambda node: replace(node, turned=not node.turned)),
     "panels of 16": (Pack, lambda node: replace(node, panel=16)),
     "another count of keys": (AttentionStep, lambda node: replace(node, count=node.count - 1)),
@@ -170,6 +170,12 @@ def test_a_planted_mistake_is_refused(mistake: str) -> None:
     kind, change = {**MISTAKES, **PACKED}[mistake]
     with pytest.raises(ProofFailed):
         prove(changed(kernel, kind, change))
+
+
+def test_only_granules_of_terms_are_turned() -> None:
+    kernel = build(CASES["amx_attention_dense"], "amx").kernel
+    with pytest.raises(InvalidSchedule, match="turned terms"):
+        changed(kernel, Pack, lambda node: replace(node, terms=1, turned=True))
 
 
 def test_a_step_without_its_room_is_not_printed() -> None:

@@ -218,11 +218,12 @@ class Pack(Node):
 
     def __post_init__(self) -> None:
         least = min(self.panel, self.terms, self.granule, self.merged)
-        if least < 1 or self.axis not in (0, 1) or self.merged > 1 > self.axis:
+        no_terms = self.turned and (self.terms == 1 or self.merged > 1)
+        if least < 1 or self.axis not in (0, 1) or self.merged > 1 > self.axis or no_terms:
             raise InvalidSchedule(
                 field="Pack",
-                got=(self.panel, self.axis, self.terms, self.granule, self.merged),
-                expected="panel, terms, granule and merged >= 1, axis 0 or 1, merged axes for axis 1",
+                got=(self.panel, self.axis, self.terms, self.granule, self.merged, self.turned),
+                expected="panel, terms, granule and merged >= 1, axis 0 or 1, merged axes for axis 1, turned terms",
                 remedy="axis 0 packs A, 1 packs B",
             )
 
