@@ -96,15 +96,15 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient
   const int64_t grad_v_stride0 = call->integers[32];
   const int64_t grad_v_stride1 = call->integers[33];
   const int64_t grad_v_stride2 = call->integers[34];
-  float* const queries = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const grads = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024);
-  float* const results = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024 + dv * 1024);
-  float* const query_rows = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024 + dv * 2048);
-  float* const grad_rows = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + d * 1024 + dv * 2048);
-  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 1024 + dv * 2048);
-  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 1024 + dv * 2048 + 1024);
-  float* const deltas = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 1024 + dv * 2048 + 2048);
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 1024 + dv * 2048 + 3072);
+  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank));
+  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + 1024);
+  float* const deltas = reinterpret_cast<float*>(thread_scratch(call, rank) + 2048);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + 3072);
+  float* const grads = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024 + 3072);
+  float* const results = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024 + dv * 1024 + 3072);
+  float* const queries = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024 + dv * 2048 + 3072);
+  float* const query_rows = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 2048 + dv * 2048 + 3072);
+  float* const grad_rows = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + d * 2048 + dv * 2048 + 3072);
   float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 2048 + dv * 2048 + 3072);
   float* const slopes = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 2048 + dv * 2048 + 15360);
   float* const key_sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 2048 + dv * 2048 + 27648);
@@ -124,12 +124,12 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient
         pack_a<float, 16>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, d, queries);
         // Pack grad[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> grads
         pack_a<float, 16>(grad + first * grad_stride3 + grad_stride0 * i_batch + grad_stride1 * i_kv + grad_stride2 * i_sharing, grad_stride3, 1, rows, dv, dv, grads);
-        // Pack y[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> results
-        pack_a<float, 16>(y + first * y_stride3 + i_batch * y_stride0 + i_kv * y_stride1 + i_sharing * y_stride2, y_stride3, 1, rows, dv, dv, results);
         // Pack q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d] -> query_rows
         pack_b<float, 16>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, 256, query_rows);
         // Pack grad[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> grad_rows
         pack_b<float, 16>(grad + first * grad_stride3 + grad_stride0 * i_batch + grad_stride1 * i_kv + grad_stride2 * i_sharing, grad_stride3, 1, rows, dv, 256, grad_rows);
+        // Pack y[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> results
+        pack_a<float, 16>(y + first * y_stride3 + i_batch * y_stride0 + i_kv * y_stride1 + i_sharing * y_stride2, y_stride3, 1, rows, dv, dv, results);
         // AttentionStart sums[0 : +(rows + 15) / 16, 0 : +d, 0 : +16]
         Tile0::start(rows, d, {peaks, totals, sums});
         const int64_t peak_begin = 0;

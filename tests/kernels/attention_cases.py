@@ -258,3 +258,30 @@ def attention_tile_cases() -> tuple[Case, ...]:
             ("negative_scale", attention(scale=-0.3), small),
         )
     )
+
+
+def gradient_tile_cases() -> tuple[Case, ...]:
+    """Gradients on matrix tiles: the forms that attention takes there, with several blocks of queries and of keys."""
+    small = {"bq": 64, "bk": 32}
+    grad = TensorType((2, 2, 19, 7), F32, StridedLayout((600, 300, 1, 21)))
+    return tuple(
+        Case.of(f"amx_gradient_{name}", "attention.gradient_amx", op, **schedule)
+        for name, op, schedule in (
+            ("default", gradient(attention(1, 2, 2, 65, 300, 64)), {}),
+            ("dense", gradient(attention(d=40, dv=70)), small),
+            ("causal", gradient(attention(s=130, t=131, causal=True)), small),
+            ("panels", gradient(attention(1, 2, 1, 200, 230, 33, 31, causal=True)), {"bq": 224, "bk": 96}),
+            ("window", gradient(attention(s=130, t=100, window=5)), {"bq": 128, "bk": 64}),
+            ("causal_window", gradient(attention(s=130, t=100, causal=True, window=40)), small),
+            ("far_window", gradient(attention(s=150, t=20, window=9)), small),
+            ("few_keys", gradient(attention(t=3)), small),
+            ("no_keys", gradient(attention(t=0)), small),
+            ("one_query", gradient(attention(s=1, t=70)), small),
+            ("added", gradient(attention(score=added(37, 45))), small),
+            ("allowed", gradient(attention(score=allowed(37, 45), causal=True)), small),
+            ("alibi", gradient(attention(score=alibi(4, 37, 45))), small),
+            ("soft_cap", gradient(attention(score=SOFT_CAP, window=20)), small),
+            ("strided", gradient(replace(strided_attention(), out=None), grad), small),
+            ("negative_scale", gradient(attention(scale=-0.3)), small),
+        )
+    )

@@ -8,7 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from tests.kernels.attention_cases import attention_cases, attention_tile_cases, gradient_cases
+from tests.kernels.attention_cases import (
+    attention_cases,
+    attention_tile_cases,
+    gradient_cases,
+    gradient_tile_cases,
+)
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.dot_cases import dot_cases
@@ -350,6 +355,7 @@ def tile_groups() -> tuple[tuple[Case, ...], ...]:
         low_rank_tile_cases(),
         grouped_tile_cases(),
         attention_tile_cases(),
+        gradient_tile_cases(),
     )
 
 

@@ -92,6 +92,9 @@ GOLDEN = (
     ),
     Case.of("attention.amx", "attention.amx", attention(1, 12, 12, 1024, 1024, 64, causal=True)),
     Case.of("attention.gradient", "attention.gradient", gradient(attention(1, 12, 12, 1024, 1024, 64, causal=True))),
+    Case.of(
+        "attention.gradient_amx", "attention.gradient_amx", gradient(attention(1, 12, 12, 1024, 1024, 64, causal=True))
+    ),
     Case.of("attention.decode", "attention.decode", attention(1, 12, 2, 1, 32_768, 64)),
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
     Case.of("gemm.packed.columns", "gemm.packed", LINEAR),

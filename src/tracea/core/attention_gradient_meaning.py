@@ -15,6 +15,8 @@ from tracea.core.ops.attention_gradient import AttentionGradientOp
 
 __all__ = ["attention_gradient_error", "attention_gradient_value"]
 
+_FLUSHED_TERMS = 3  # of a product of sums of terms, each of which may lose half of what a number may
+
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
@@ -66,8 +68,10 @@ def attention_gradient_error(
     pairs, kv_heads, eps = _Pairs.of(op, arrays), k.shape[1], compute.eps
     relative, product_error = weight_error(op.forward, arrays[2:], compute, constant)
     relative = _split(relative, kv_heads)
-    # A weight that is no normal number may be flushed: a key of such weights alone has a gradient of their size.
-    weights = pairs.weights * relative + 2 * compute.smallest / compute.eps
+    # A weight or a slope that is no normal number may be flushed, and so may what it is multiplied to: a key of such
+    # weights alone has a gradient of their size.
+    flushed = 2 * compute.smallest / compute.eps
+    weights = pairs.weights * relative + flushed
     g, width = np.abs(_split(grad, kv_heads)), v.shape[-1]
     rated = g @ np.abs(v)[:, :, None].swapaxes(-1, -2)
     delta = (g * np.abs(_split(y, kv_heads))).sum(axis=-1, keepdims=True)
@@ -80,12 +84,14 @@ def attention_gradient_error(
     far = np.abs(pairs.rated - pairs.delta) + difference
     steep = slope + _split(slope_error, kv_heads)
     changes = scale * (weights * far * steep + pairs.weights * (difference * steep + far * (steep - slope)))
-    changes = changes + 6 * eps * np.abs(pairs.changes)
-    sums = [(constant(count) + 1) * eps for count in (k.shape[2], q.shape[2] * _sharing(q, k))]
+    changes = changes + 6 * eps * np.abs(pairs.changes) + flushed
+    counts = (k.shape[2], q.shape[2] * _sharing(q, k))
+    sums = [(constant(count) + 1) * eps for count in counts]
     spread = _joined(weights, changes, np.abs(grad), np.abs(q), np.abs(k))
     size = _joined(pairs.weights, np.abs(pairs.changes), np.abs(grad), np.abs(q), np.abs(k))
     first = np.arange(size.size) < q.size
-    return (spread + np.where(first, *sums) * (size + spread)) * (1.0 + eps)
+    lost = _FLUSHED_TERMS * flushed * np.where(first, *map(float, counts))
+    return (spread + np.where(first, *sums) * (size + spread) + lost) * (1.0 + eps)
 
 
 def _sharing(q: Array, k: Array) -> int:

@@ -27,7 +27,7 @@ from tracea.core.ops.statistics import StatisticsOp
 from tracea.core.ops.weighted_rows import WeightedRowsOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
-from tracea.kernels.attention.gradient import attention_gradient_types
+from tracea.kernels.attention.gradient_block import attention_gradient_types
 from tracea.kernels.attention.operands import attention_types
 from tracea.kernels.attention.spans import SPAN_ROOM
 from tracea.kernels.conv.folding import folded_like

@@ -10,6 +10,7 @@ from tracea.kernels.attention.amx import AMX as ATTENTION_AMX
 from tracea.kernels.attention.decode import DECODE
 from tracea.kernels.attention.flash import FLASH
 from tracea.kernels.attention.gradient import GRADIENT
+from tracea.kernels.attention.gradient_amx import GRADIENT_AMX
 from tracea.kernels.conv.amx import AMX as CONV_AMX
 from tracea.kernels.conv.amx import AMX_PREPACKED as CONV_AMX_PREPACKED
 from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
@@ -121,6 +122,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     FLASH,
     ATTENTION_AMX,
     DECODE,
+    GRADIENT_AMX,
     GRADIENT,
 )
 

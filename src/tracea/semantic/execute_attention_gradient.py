@@ -8,8 +8,10 @@ from typing import TypeAlias
 import numpy as np
 
 from tracea.core.attention_meaning import hidden_pairs
+from tracea.semantic.access import Region
 from tracea.semantic.execute import region
 from tracea.semantic.execute_attention import by_query, matrix
+from tracea.semantic.intrinsics import join_terms
 from tracea.semantic.machine import Array, Executor
 from tracea.semantic.nodes_attention_gradient import (
     AttentionDeltas,
@@ -52,12 +54,25 @@ def _products(node: KeyBlock, executor: Executor) -> tuple[Array, Array, list[Ar
     rows, first_query, first_key = (
         int(i.evaluate(executor.env)) for i in (node.rows, node.first_query, node.first_key)
     )
-    queries = by_query(region(node.queries, executor, node)).astype(np.float64)[:rows]
-    keys = matrix(region(node.keys, executor, node)).astype(np.float64)
+    queries = _panels(node, executor, node.queries)[:rows]
+    keys = _rows(node, executor, node.keys)
     hidden = hidden_pairs(first_query, rows, first_key, len(keys), causal=node.causal, window=node.window)
     operands = [matrix(region(part, executor, node)).astype(np.float64) for part in node.operands]
     region(node.scores, executor, node)[...] = np.nan  # whatever the routine leaves there
     return node.scale * (queries @ keys.T), hidden, operands
+
+
+def _panels(node: KeyBlock, executor: Executor, panels: Region) -> Array:
+    """Return rows, or columns, out of their panels."""
+    found = region(panels, executor, node).astype(np.float64)
+    return by_query(found if node.count is None else join_terms(found, int(node.intrinsic.attribute("terms"))))
+
+
+def _rows(node: KeyBlock, executor: Executor, rows: Region) -> Array:
+    """Return rows of keys or values, as they lie or out of their panels."""
+    if node.count is None:
+        return matrix(region(rows, executor, node)).astype(np.float64)
+    return _panels(node, executor, rows)[: int(node.count.evaluate(executor.env))]
 
 
 def _scores(node: KeyBlock, products: Array, hidden: Array, operands: list[Array]) -> Array:
@@ -84,13 +99,15 @@ def _gradient(node: AttentionGradient, executor: Executor) -> None:
         region(part, executor, node).reshape(-1)[:rows, None] for part in (node.peaks, node.totals, node.deltas)
     )
     weights = np.exp(scores - np.where(peak == -np.inf, 0.0, peak)) * inverse
-    values = matrix(region(node.values, executor, node)).astype(np.float64)
-    grads = by_query(region(node.grads, executor, node)).astype(np.float64)[:rows]
+    values = _rows(node, executor, node.values)
+    grads = _panels(node, executor, node.grads)[:rows]
     slope = np.broadcast_to(node.slope.evaluate([products, *operands]), products.shape)
     changes = np.where(hidden, 0.0, weights * (grads @ values.T - delta) * node.scale * slope)
     sums = region(node.sums, executor, node)
-    keys = matrix(region(node.keys, executor, node)).astype(np.float64)
     whole = by_query(sums).copy()
+    keys = _rows(node, executor, node.keys)
+    if node.terms is not None:
+        keys = _panels(node, executor, node.terms.key_columns).T[: len(keys), : whole.shape[1]]
     whole[:rows] += changes @ keys
     panels, depth, panel = sums.shape[-3:]
     sums[...] = whole.reshape(panels, panel, depth).transpose(0, 2, 1).reshape(sums.shape)
@@ -99,7 +116,8 @@ def _gradient(node: AttentionGradient, executor: Executor) -> None:
         (node.value_sums, weights, node.grad_rows),
     ):
         sum_ = region(target, executor, node)
-        taken = region(rows_of, executor, node)  # (panels of elements, rows, panel)
-        elements = taken.transpose(1, 0, 2).reshape(taken.shape[1], -1)[:rows, : sum_.shape[-1]]
-        sum_ += (factor.T @ elements.astype(np.float64)).reshape(sum_.shape)
-    region(node.slopes, executor, node)[...] = np.nan
+        elements = _panels(node, executor, rows_of).T[:rows, : sum_.shape[-1]]
+        sum_ += (factor.T @ elements).reshape(sum_.shape)
+    own = () if node.terms is None else (node.terms.weights, node.terms.slopes, node.terms.turned)
+    for left in (node.slopes, *own):
+        region(left, executor, node)[...] = np.nan

@@ -11,7 +11,7 @@ from tracea.core.expr import Constant, Expr, Input
 from tracea.semantic.index import Index, as_index
 from tracea.semantic.nodes import Access, AccessMode, Intrinsic, Node, Region, reads, writes
 
-__all__ = ["AttentionDeltas", "AttentionGradient", "AttentionPeaks", "AttentionSlopeEnd", "KeyBlock"]
+__all__ = ["AttentionDeltas", "AttentionGradient", "AttentionPeaks", "AttentionSlopeEnd", "GradientTerms", "KeyBlock"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,9 @@ class KeyBlock(Node):
 
     Shapes:
         queries: (panels, d, panel), zero beyond ``rows``; keys: (1, …, n, d); scores: (n, panel), the routine's own;
-        operands: (1, …, rows or 1, n or 1).
+        operands: (1, …, rows or 1, n or 1). On matrix tiles what is multiplied is packed as sums of terms, whose
+        extents are whole panels and granules, so that ``count`` says the keys; scores (2, n, panel) are those of two
+        panels of queries.
     """
 
     intrinsic: Intrinsic
@@ -35,6 +37,7 @@ class KeyBlock(Node):
     window: int | None = None
     score: Expr = field(default_factory=lambda: Input(0))
     operands: tuple[Region, ...] = ()
+    count: Index | None = None
 
     def __post_init__(self) -> None:
         for name in ("rows", "first_query", "first_key"):
@@ -79,6 +82,21 @@ class AttentionDeltas(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientTerms:
+    """What gradients on matrix tiles have beside: keys by their columns, and room for what they multiply with them.
+
+    Shapes:
+        key_columns: (⌈d / panel⌉, n, terms · panel); weights, slopes: (panels, n / granule, granule, terms · panel),
+        those of all panels of a block of queries; turned: (2, n / granule, granule, terms · panel), slopes of two.
+    """
+
+    key_columns: Region
+    weights: Region
+    slopes: Region
+    turned: Region
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionGradient(KeyBlock):
     """Add what one block of keys gives to the gradients of its block of queries, of itself and of its values.
 
@@ -101,14 +119,19 @@ class AttentionGradient(KeyBlock):
     key_sums: Region
     value_sums: Region
     slope: Expr = field(default_factory=lambda: Constant(1.0))
+    terms: GradientTerms | None = None
 
     def accesses(self) -> tuple[Access, ...]:
-        """Return the reads of the operands, the updates of the sums and the writes of scores and slopes."""
-        read = (self.queries, self.keys, self.values, self.grads, self.query_rows, self.grad_rows)
+        """Return the reads of the operands, the updates of the sums and the writes of what is the routine's own."""
+        read = [self.queries, self.keys, self.values, self.grads, self.query_rows, self.grad_rows]
+        own = [self.scores, self.slopes]
+        if self.terms is not None:
+            read.append(self.terms.key_columns)
+            own += [self.terms.weights, self.terms.slopes, self.terms.turned]
         state = (self.peaks, self.totals, self.deltas)
         sums = (self.sums, self.key_sums, self.value_sums)
         updates = tuple(Access(region, AccessMode.UPDATE) for region in sums)
-        return reads(*read, *state, *self.operands) + updates + writes(self.scores, self.slopes)
+        return reads(*read, *state, *self.operands) + updates + writes(*own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,10 +220,14 @@ def _key_block(node: grad.AttentionPeaks | grad.AttentionGradient) -> str:
         taken = _call(node.intrinsic, node.queries, node.keys)
         return f"{_all((node.peaks, node.totals))} take {taken} of {where}{score} through {node.scores}"
     read = (node.queries, node.keys, node.values, node.grads, node.query_rows, node.grad_rows)
+    own = (node.scores, node.slopes)
+    if node.terms is not None:
+        read += (node.terms.key_columns,)
+        own += (node.terms.weights, node.terms.slopes, node.terms.turned)
     by = _all((node.peaks, node.totals, node.deltas))
     sums = _all((node.sums, node.key_sums, node.value_sums))
     taken = f"{_call(node.intrinsic, *read)} of {where}{score}, slope {_expr(node.slope)}"
-    return f"{sums} += {taken} by {by} through {node.scores}, {node.slopes}"
+    return f"{sums} += {taken} by {by} through {_all(own)}"
 
 
 def _call(intrinsic: n.Intrinsic, *operands: n.Region) -> str:

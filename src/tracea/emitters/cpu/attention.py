@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
@@ -21,25 +22,33 @@ from tracea.semantic.nodes_attention import (
 )
 
 __all__ = [
+    "EVERY_KEY",
     "attention_combine",
     "attention_finish",
     "attention_start",
     "attention_step",
+    "panels_of_terms",
     "reach_of",
     "scales_late",
     "side_by_side",
+    "tile_of",
 ]
 
 ROWS = "attention_rows"  # the routine for few queries; others are tiles of queries
 AMX = "attention_amx"  # that on matrix tiles
-TILE = "attention_tile"  # one of the forward op, others are of gradients and start alike
+_HEADERS: Final = {  # of routines, beside that of all
+    ROWS: ("attention_rows.h",),
+    AMX: ("attention_amx.h",),
+    "attention_gradient": ("attention_gradient.h",),
+    "attention_gradient_amx": ("attention_gradient_amx.h",),
+}
 _LATE_SCALES = (2.0**-100, 2.0**127)  # between them scale log2(e), and -126 over it, are what a float32 holds
-_EVERY_KEY = "kEveryKey"  # attention.h: no query is that far from a key
+EVERY_KEY = "kEveryKey"  # attention.h: no query is that far from a key
 
 
 def attention_start(printer: Printer, node: AttentionStart) -> None:
     """Print the beginning of a block of queries."""
-    tile = _tile(printer, node.intrinsic, node.state)
+    tile = tile_of(printer, node.intrinsic, node.state.sums)
     width = printer.text(node.state.sums.extent[-2])
     printer.body.comment(f"AttentionStart {node.state.sums}")
     printer.body.line(f"{tile}::start({printer.text(node.rows)}, {width}, {_state(printer, node.state)});")
@@ -47,7 +56,7 @@ def attention_start(printer: Printer, node: AttentionStart) -> None:
 
 def attention_step(printer: Printer, node: AttentionStep) -> None:
     """Print one block of keys."""
-    tile, text = _tile(printer, node.intrinsic, node.state), printer.text
+    tile, text = tile_of(printer, node.intrinsic, node.state.sums), printer.text
     compute = printer.buffer(node.scores).dtype
     by_rows, packed = node.intrinsic.name == ROWS, node.intrinsic.name == AMX
     for rows in () if packed else (node.keys, node.values):
@@ -92,16 +101,18 @@ def _packed_operands(printer: Printer, node: AttentionStep, position: Sequence[s
     if node.count is None or node.weights is None:
         raise EmitError(node="AttentionStep", detail=f"{AMX} needs room for weights, and the number of keys")
     text = printer.text
-    queries, keys, values = (
-        f"{printer.address(part)}, {text(pitch)}"
-        for part in (node.queries, node.keys, node.values)
-        for pitch in [printer.buffer(part).shape[-2] * printer.buffer(part).shape[-1]]
-    )
+    queries, keys, values = (panels_of_terms(printer, part) for part in (node.queries, node.keys, node.values))
     granules = text(ceil_div(node.queries.extent[-2], int(node.intrinsic.attribute("tile"))))
     width, count = text(node.state.sums.extent[-2]), text(node.count)
     asked = [_rows_in_bytes(printer, part) for part in node.asked]
     block = f"AmxKeys{{{keys}, {values}, {count}, {width}, {text(node.first_key)}, {', '.join(asked[2:])}}}"
-    return ", ".join((queries, granules, *position, "0", _EVERY_KEY, *asked[:2])), block
+    return ", ".join((queries, granules, *position, "0", EVERY_KEY, *asked[:2])), block
+
+
+def panels_of_terms(printer: Printer, panels: Region) -> str:
+    """Return where panels of sums of terms lie, and how many elements they lie apart."""
+    *_, steps, line = printer.buffer(panels).shape
+    return f"{printer.address(panels)}, {printer.text(steps * line)}"
 
 
 def _rows_in_bytes(printer: Printer, rows: Region) -> str:
@@ -122,7 +133,7 @@ def scales_late(scale: float) -> bool:
 
 def attention_combine(printer: Printer, node: AttentionCombine) -> None:
     """Print the store of a block of queries whose keys were taken in parts."""
-    tile = _tile(printer, node.intrinsic, node.state)
+    tile = tile_of(printer, node.intrinsic, node.state.sums)
     rows, width = (printer.text(extent) for extent in node.target.extent[-2:])
     row, column = printer.strides(node.target)
     parts = printer.text(node.state.peaks.extent[-3])
@@ -135,7 +146,7 @@ def attention_combine(printer: Printer, node: AttentionCombine) -> None:
 
 def attention_finish(printer: Printer, node: AttentionFinish) -> None:
     """Print the store of a block of queries."""
-    tile = _tile(printer, node.intrinsic, node.state)
+    tile = tile_of(printer, node.intrinsic, node.state.sums)
     rows, width = (printer.text(extent) for extent in node.target.extent[-2:])
     row, column = printer.strides(node.target)
     printer.body.comment(f"AttentionFinish {node.target}")
@@ -160,26 +171,25 @@ def side_by_side(printer: Printer, node: str, rows: Region, *, compute: DType, w
 
 def reach_of(causal: bool, window: int | None) -> list[str]:
     """Return how far behind and ahead of itself a query sees keys, as text."""
-    behind = _EVERY_KEY if window is None else str(window - 1)
+    behind = EVERY_KEY if window is None else str(window - 1)
     return [behind, "0" if causal else behind]
 
 
-def _tile(printer: Printer, intrinsic: Intrinsic, state: AttentionState) -> str:
-    printer.use("attention.h", "pack.h")
-    get, buffer = intrinsic.attribute, printer.buffer(state.sums)
-    if intrinsic.name == AMX:
-        printer.use("attention_amx.h")
-        tile = printer.declare_type("AttentionAmx", "Tile")
-    elif intrinsic.name == ROWS:
-        printer.use("attention_rows.h")
-        tile = printer.declare_type(f"AttentionRows<{C_TYPES[buffer.dtype]}, {get('ahead')}>", "Rows")
-    else:
-        kind = "AttentionTile" if intrinsic.name == TILE else "AttentionGradientTile"
-        if intrinsic.name != TILE:
-            printer.use("attention_gradient.h")
-        tile = printer.declare_type(
-            f"{kind}<{C_TYPES[buffer.dtype]}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile"
-        )
+def tile_of(printer: Printer, intrinsic: Intrinsic, panels: Region) -> str:
+    """Return the name of the routines' type; ``panels`` is a region of floats in panels of queries."""
+    printer.use("attention.h", "pack.h", *_HEADERS.get(intrinsic.name, ()))
+    get, buffer = intrinsic.attribute, printer.buffer(panels)
+    of_type = C_TYPES[buffer.dtype]
+    match intrinsic.name:
+        case "attention_amx":
+            tile = printer.declare_type("AttentionAmx", "Tile")
+        case "attention_gradient_amx":
+            tile = printer.declare_type("AttentionGradientAmx", "Tile")
+        case "attention_rows":
+            tile = printer.declare_type(f"AttentionRows<{of_type}, {get('ahead')}>", "Rows")
+        case _:
+            kind = "AttentionTile" if intrinsic.name == "attention_tile" else "AttentionGradientTile"
+            tile = printer.declare_type(f"{kind}<{of_type}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile")
     panel = printer.text(buffer.shape[-1])
     printer.declare_check(f"{tile}::columns == {panel}", "the kernel was built for this vector length")
     return tile

@@ -23,13 +23,13 @@ from tracea.kernels.attention.operands import (
 from tracea.kernels.attention.query_block import COUNT, QueryBlock
 from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.gemm.blocking import round_up
-from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, whole_granules
 from tracea.kernels.operands import scratch
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic, as_given
-from tracea.semantic.index import Index, ceil_div
+from tracea.semantic.index import ceil_div
 from tracea.semantic.nodes import Pack, Region
 from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.schedule import MOST_OF_TILE, Schedule
@@ -54,7 +54,7 @@ def build_amx(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel
     operands = AttentionOperands.of(op, SIZES, copy_keys=True, copy_values=True)
     place = QueryBlock(operands=operands, per_task=bq, room=bq, panel=TILE, bk=bk)
     thread, line, words = MemorySpace.THREAD, TILE * _TERMS, DType.BF16
-    depth, columns, granules = _whole(_DEPTH), ceil_div(_WIDTH, TILE), ceil_div(COUNT, GRANULE)
+    depth, columns, granules = whole_granules(_DEPTH), ceil_div(_WIDTH, TILE), ceil_div(COUNT, GRANULE)
     queries = scratch("queries", words, thread, bq // TILE, depth, line)
     keys = scratch("key_panels", words, thread, bk // TILE, depth, line)
     values = scratch("value_panels", words, thread, columns, bk, line)
@@ -62,7 +62,7 @@ def build_amx(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel
     weights = scratch("weights", words, thread, 2, bk // GRANULE, GRANULE, line)
     packed = queries.region((0, 0, 0), (place.panels, depth, line))
     taken = keys.region((0, 0, 0), (ceil_div(COUNT, TILE), depth, line))
-    summed = values.region((0, 0, 0), (columns, _whole(COUNT), line))
+    summed = values.region((0, 0, 0), (columns, whole_granules(COUNT), line))
     # Scores are keys by queries, sums columns of values by queries: the first factors are keys and turned values.
     made = (
         _pack(place.sources["keys"], taken, axis=0, turned=False),
@@ -73,7 +73,7 @@ def build_amx(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel
         queries=packed,
         keys=taken,
         values=summed,
-        scores=scores.region((0, 0, 0), (2, _whole(COUNT), TILE)),
+        scores=scores.region((0, 0, 0), (2, whole_granules(COUNT), TILE)),
         weights=weights.region((0, 0, 0, 0), (2, granules, GRANULE, line)),
         count=COUNT,
         asked=(place.queries, place.result, *place.sources.values()),
@@ -86,11 +86,6 @@ def build_amx(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel
         body=place.tasks(_pack(place.queries, packed, axis=0, turned=True), made, step, None),
         scratch=(queries, scores, *place.state_buffers, keys, values, weights),
     )
-
-
-def _whole(steps: Index) -> Index:
-    """Round up to whole granules."""
-    return ceil_div(steps, GRANULE) * GRANULE
 
 
 def _pack(source: Region, target: Region, *, axis: int, turned: bool) -> Pack:

@@ -23,12 +23,17 @@ from tracea.semantic.intrinsics import rows_terms_product, terms_product
 from tracea.semantic.nodes import MicroKernel
 from tracea.semantic.tile_kernel import Buffer
 
-__all__ = ["GRANULE", "TILE", "amx_block", "amx_rows", "matrix_tiles"]
+__all__ = ["GRANULE", "TILE", "amx_block", "amx_rows", "matrix_tiles", "whole_granules"]
 
 TILE = 32  # rows and columns of C in four of the eight registers
 GRANULE = 32  # steps: a row of a register is 64 bytes of bf16
 
 _PC, _KC = Var("pc"), Var("kc")
+
+
+def whole_granules(steps: Index) -> Index:
+    """Round up to whole granules."""
+    return ceil_div(steps, GRANULE) * GRANULE
 
 
 def amx_block(terms: int) -> Intrinsic:

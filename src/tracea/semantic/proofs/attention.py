@@ -7,11 +7,11 @@ outside of. The state is begun before the loop and finished after it, in the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tracea.core.expr import Input
 from tracea.core.ops.attention import AttentionOp
-from tracea.semantic.index import Index, Var, ceil_div
+from tracea.semantic.index import Index, Var, as_index, ceil_div
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Pack, PointwiseTile, Region
 from tracea.semantic.nodes_attention import (
@@ -28,7 +28,7 @@ from tracea.semantic.proofs.tiling import chain, stride_of
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
-__all__ = ["check_numbers", "every_key", "operands_aligned", "prove_attention", "rows_of"]
+__all__ = ["check_numbers", "every_key", "operands_aligned", "prove_attention", "room_for_terms", "rows_of"]
 
 _ONE = Polynomial.of(1)
 
@@ -45,11 +45,13 @@ def prove_attention(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
     for site in sites:
         if isinstance(site.node, AttentionStep):
             _numbers(kernel, site, site.node)
+            if (site.node.count is None) is not (site.node.weights is None):
+                raise refuse("attention", site.label, "panels of terms need their count and room for weights, both")
             end = _one_state(sites, site, site.node)
             result = _result_of(kernel, site, site.node, end)
             queries = rows_of(kernel, sites, site, site.node.queries)
             keys = rows_of(kernel, sites, site, site.node.keys)
-            values = rows_of(kernel, sites, site, site.node.values, axis=0 if site.node.weights is None else 1)
+            values = rows_of(kernel, sites, site, site.node.values, axis=0 if site.node.count is None else 1)
             _aligned(kernel, site, site.node, queries=queries, keys=keys, values=values, result=result)
             if site.node.span is None:
                 yield every_key(kernel, site, site.node, keys, end)
@@ -170,31 +172,39 @@ def rows_of(kernel: TileKernel, sites: Sequence[Site], step: Site, region: Regio
 
 def _granules_of(step: Site) -> tuple[int, int]:
     """Return the terms of an element and the steps of a granule that a step reads panels with."""
-    if not isinstance(step.node, AttentionStep) or step.node.weights is None:
+    node = step.node
+    if not isinstance(node, AttentionStep | KeyBlock) or node.count is None:
         return 1, 1
-    said = dict(step.node.intrinsic.attributes)
+    said = dict(node.intrinsic.attributes)
     return int(said["terms"]), int(said["tile"])
 
 
-def _scratch_aligned(
-    kernel: TileKernel, site: Site, node: AttentionStep, keys: Polynomial
+def room_for_terms(
+    kernel: TileKernel,
+    site: Site,
+    node: AttentionStep | KeyBlock,
+    keys: Polynomial,
+    granules: Mapping[str, tuple[Index | int, Region]],
 ) -> list[tuple[str, Polynomial, Polynomial]]:
-    """Return what has to be equal so that scores and weights have room for so many keys: names and both sides."""
+    """Return what has to be equal so that what is made of so many keys has room: names and both sides.
+
+    ``granules`` are weights and the like by their names: of how many panels, and where.
+    """
     scores = site.box(node.scores).extent
-    if node.weights is None or node.count is None:
+    if node.count is None:
         return [("keys and scores", keys, scores[-2])]
     terms, granule = _granules_of(site)
     blocks = ceil_div(keys.to_index(), granule)
-    panel = kernel.buffer(node.scores.buffer).shape[-1]
-    two = Polynomial.of(2)
-    wanted = (two, normalize(blocks), Polynomial.of(granule), normalize(panel * terms))
-    weights = zip(site.box(node.weights).extent, wanted, strict=True)
-    return [
+    line = normalize(kernel.buffer(node.scores.buffer).shape[-1] * terms)
+    pairs = [
         ("keys and their count", keys, site.canonical(node.count)),
-        ("panels and scores", two, scores[-3]),
+        ("panels and scores", Polynomial.of(2), scores[-3]),
         ("keys and scores", normalize(blocks * granule), scores[-2]),
-        *(("keys and weights", ours, theirs) for ours, theirs in weights),
     ]
+    for name, (panels, region) in granules.items():
+        wanted = (site.canonical(as_index(panels)), normalize(blocks), Polynomial.of(granule), line)
+        pairs += [(f"keys and {name}", *both) for both in zip(site.box(region).extent, wanted, strict=True)]
+    return pairs
 
 
 def _aligned(
@@ -213,7 +223,7 @@ def _aligned(
         ("results", rows, result.extent[-2]),
         ("first key and first value", keys.offset[-2], values.offset[-2]),
         ("keys and values", keys.extent[-2], values.extent[-2]),
-        *_scratch_aligned(kernel, site, node, keys.extent[-2]),
+        *room_for_terms(kernel, site, node, keys.extent[-2], {"weights": (2, node.weights)} if node.weights else {}),
         ("depth of queries", queries.extent[-1], depth),
         ("depth of keys", keys.extent[-1], depth),
         ("width of values", values.extent[-1], width),

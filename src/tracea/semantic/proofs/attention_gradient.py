@@ -8,11 +8,12 @@ and end in its iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from tracea.core.expr import Constant, Input
 from tracea.core.ops.attention_gradient import AttentionGradientOp
+from tracea.semantic.index import Index
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import PointwiseTile, Region
 from tracea.semantic.nodes_attention import AttentionStart
@@ -21,8 +22,9 @@ from tracea.semantic.nodes_attention_gradient import (
     AttentionGradient,
     AttentionPeaks,
     AttentionSlopeEnd,
+    KeyBlock,
 )
-from tracea.semantic.proofs.attention import check_numbers, every_key, operands_aligned, rows_of
+from tracea.semantic.proofs.attention import check_numbers, every_key, operands_aligned, room_for_terms, rows_of
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Site
@@ -74,6 +76,9 @@ class _Gradients:
             check_numbers(site, node, op.forward)
         if self.pass_2.slope != op.slope:
             raise refuse(_NAME, self.step.label, f"slope is {self.pass_2.slope}, the op's is {op.slope}")
+        on_tiles = [said is not None for said in (self.pass_1.count, self.pass_2.count, self.pass_2.terms)]
+        if any(on_tiles) and not all(on_tiles):
+            raise refuse(_NAME, self.step.label, "panels of terms need their count and room for slopes, in both passes")
         self._order()
         self._users()
         queries, keys = self._aligned()
@@ -100,7 +105,6 @@ class _Gradients:
             "deltas": (self.between.deltas, self.pass_2.deltas),
             "sums": (state.sums, self.pass_2.sums, self.last.sums),
             "panels of queries": (self.pass_1.queries, self.pass_2.queries),
-            "panels of gradients": (self.between.grads, self.pass_2.grads),
         }
         for what, same in regions.items():
             if any(region != same[0] for region in same):
@@ -135,7 +139,9 @@ class _Gradients:
         kernel, step, node = self.kernel, self.step, self.pass_2
         inputs = [buffer.name for buffer in kernel.buffers if buffer.role is BufferRole.INPUT]
         queries, grads = (rows_of(kernel, self.sites, step, region) for region in (node.queries, node.grads))
-        results = rows_of(kernel, self.sites, self.deltas, self.between.results)
+        summed, results = (
+            rows_of(kernel, self.sites, self.deltas, region) for region in (self.between.grads, self.between.results)
+        )
         by_elements = [
             rows_of(kernel, self.sites, step, region, axis=1) for region in (node.query_rows, node.grad_rows)
         ]
@@ -146,7 +152,7 @@ class _Gradients:
             raise refuse(_NAME, step.label, f"operands {[box.buffer for box in boxes]}, not {inputs[: len(boxes)]}")
         if kernel.buffer(node.query_rows.buffer).shape[-2] != kernel.buffer(node.grad_rows.buffer).shape[-2]:
             raise refuse(_NAME, step.label, f"{node.query_rows} and {node.grad_rows} have other room for rows")
-        if by_elements != [queries, grads]:
+        if by_elements != [queries, grads] or summed != grads:
             raise refuse(_NAME, step.label, "rows in panels of elements are not those in panels of queries")
         rows = step.canonical(node.rows)
         head = queries.offset[:-2]
@@ -167,8 +173,10 @@ class _Gradients:
             pairs += [
                 (f"position of {box.buffer}", box.offset[-2], site.canonical(block.first_key)),
                 ("position of the queries", site.canonical(block.first_query), queries.offset[-2]),
-                (f"count of {box.buffer}", box.extent[-2], site.box(block.scores).extent[-2]),
+                *room_for_terms(kernel, site, block, box.extent[-2], self._granules(block)),
             ]
+        if node.terms is not None and rows_of(kernel, self.sites, step, node.terms.key_columns, axis=1) != keys:
+            raise refuse(_NAME, step.label, "keys by columns are not those by rows")
         pairs += [(f"head of {again.buffer}", *both) for both in zip(again.offset[:-2], head, strict=False)]
         pairs += operands_aligned(kernel, self.peaks, self.pass_1, head, queries=queries, keys=again)
         pairs += operands_aligned(kernel, step, node, head, queries=queries, keys=keys)
@@ -184,6 +192,18 @@ class _Gradients:
             ]
         self._equal(step, pairs)
         return queries, keys
+
+    def _granules(self, block: KeyBlock) -> Mapping[str, tuple[Index | int, Region]]:
+        """Return what the second pass keeps as sums of terms, where it does: of how many panels, and where."""
+        terms = self.pass_2.terms
+        if block is not self.pass_2 or terms is None:
+            return {}
+        panels = self.first.state.peaks.extent[-2]
+        kept = {"weights": (panels, terms.weights), "slopes": (panels, terms.slopes), "turned": (2, terms.turned)}
+        slopes, scores = (self.step.box(region).extent for region in (self.pass_2.slopes, self.pass_2.scores))
+        if slopes != scores:
+            raise refuse(_NAME, self.step.label, f"{self.pass_2.slopes} has not the room of {self.pass_2.scores}")
+        return kept
 
     def _results(self, queries: Box, keys: Box) -> None:
         """Show where the three gradients go, and that the sums over queries take each query once."""

@@ -11,8 +11,9 @@ from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.semantic.access import Attribute, Intrinsic, Region
-from tracea.semantic.nodes import MicroKernel, Pack
+from tracea.semantic.nodes import MicroKernel, Node, Pack
 from tracea.semantic.nodes_attention import AttentionStep
+from tracea.semantic.nodes_attention_gradient import AttentionGradient, AttentionPeaks
 from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.provenance import reaching
@@ -40,6 +41,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "attention_tile": ("mr", "nv", "unroll"),
     "attention_amx": ("terms", "tile"),
     "attention_gradient": ("mr", "nv", "unroll"),
+    "attention_gradient_amx": ("terms", "tile"),
 }
 # What else a routine has to say: of ``tail`` any number, of the others one of these words.
 _WORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
@@ -65,13 +67,8 @@ def prove_routines(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
         if isinstance(site.node, MicroKernel | RunProduct):
             for name, region in (("a", site.node.a), ("b", site.node.b)):
                 _lies_as_packed(kernel, sites, site, name, region)
-        if isinstance(site.node, AttentionStep) and site.node.weights is not None:
-            for name, region, turned in (
-                ("queries", site.node.queries, True),
-                ("keys", site.node.keys, False),
-                ("values", site.node.values, True),
-            ):
-                _lies_turned(kernel, sites, site, name, region, turned=turned)
+        for name, region, turned in _factors(site.node):
+            _lies_turned(kernel, sites, site, name, region, turned=turned)
         _holds_operands(kernel, site, said)
         checked += 1
     yield Fact("routines", kernel.name, f"{checked} routines have their numbers, and read what was packed for them")
@@ -109,13 +106,32 @@ def _lies_as_packed(kernel: TileKernel, sites: Sequence[Site], site: Site, name:
             raise refuse("routines", site.label, text)
 
 
+def _factors(node: Node) -> tuple[tuple[str, Region, bool], ...]:
+    """Return what products of attention on matrix tiles are of, and whether it is packed as the other factor.
+
+    Scores are keys by queries, sums columns of values by queries: queries and weights are second factors, of rows that
+    are turned. So are the gradients' slopes, but for the sums over queries, which have them as first factors.
+    """
+    match node:
+        case AttentionStep() if node.weights is not None:
+            return ("queries", node.queries, True), ("keys", node.keys, False), ("values", node.values, True)
+        case AttentionPeaks() if node.count is not None:
+            return ("queries", node.queries, True), ("keys", node.keys, False)
+        case AttentionGradient() if node.terms is not None:
+            return (
+                *(("queries", node.queries, True), ("gradients", node.grads, True)),
+                *(("keys", node.keys, False), ("values", node.values, False)),
+                *(("columns of queries", node.query_rows, False), ("columns of gradients", node.grad_rows, False)),
+                ("columns of keys", node.terms.key_columns, True),
+            )
+        case _:
+            return ()
+
+
 def _lies_turned(
     kernel: TileKernel, sites: Sequence[Site], site: Site, name: str, region: Region, *, turned: bool
 ) -> None:
-    """Show that what a product of attention reads as its first or second factor was packed as that one.
-
-    Scores are keys by queries, sums columns of values by queries: queries and weights are second factors.
-    """
+    """Show that what a product of attention reads as its first or second factor was packed as that one."""
     writer = reaching(kernel, sites, site, region.buffer)
     if writer is None or not isinstance(writer.node, Pack) or writer.node.turned is not turned:
         raise refuse("routines", site.label, f"{name} were not packed as the factor that {region} is read as")

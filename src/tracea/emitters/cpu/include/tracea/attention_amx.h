@@ -22,6 +22,7 @@
 
 #include "tracea/amx.h"
 #include "tracea/amx_granule.h"
+#include "tracea/amx_products.h"
 #include "tracea/attention.h"
 #include "tracea/config.h"
 #include "tracea/pack_terms.h"
@@ -67,6 +68,7 @@ struct AmxKeys {
 };
 
 class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
+protected:
     static constexpr int vectors = kAmxTile / VecF::lanes;
     using Base = AttentionTile<float, 1, vectors, 1>;
     using V = VecF;
@@ -137,29 +139,21 @@ class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
         int which_ = 0;
     };
 
-    // The weights of a panel: rows r and r + 16 of a tile at a time, whose terms are words of one row.
+    // The weights of a panel, or only their totals: rows r and r + 16 of a tile at a time, whose terms are words of one row.
+    template <bool Keeps>
     struct Weighing {
-        Panel* panel = nullptr;
-        int64_t next = 0;
-        int64_t end = 0;
-        int64_t share = 0;  // of a granule
-        float factor = 0.0F;
-        float least = 0.0F;
+        static constexpr bool reads_once = false;  // windows of neighbouring panels overlap
+        Panel* panel;
+        float factor;
+        float least;
         Asking asking;
 
-        TRACEA_INLINE explicit Weighing(const Asking& lines) : asking(lines) {}
-
-        TRACEA_INLINE void begin(Panel& of, int64_t granules) {
-            panel = &of;
-            next = of.low * kTileRows;
-            end = of.high * kTileRows;
-            share = granules > 0 ? (end - next + granules - 1) / granules : 0;
-        }
-
-        TRACEA_NOINLINE void pair() {
-            for (int i = 0; i < 4; ++i) asking.ask();
-            const int64_t t = next / kTileRows;
-            const int64_t r = next % kTileRows;
+        TRACEA_NOINLINE void piece(int64_t index) {
+            if constexpr (Keeps) {
+                for (int i = 0; i < 4; ++i) asking.ask();
+            }
+            const int64_t t = index / kTileRows;
+            const int64_t r = index % kTileRows;
             float* x = panel->scores_of(t) + r * tile;
             float* y = x + kTileRows * tile;
             const V f = broadcast<V>(factor);
@@ -170,72 +164,22 @@ class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
                 const V a = exp2_scaled_or_zero(sub(load<V>(x + lane), peak), f, l);
                 const V b = exp2_scaled_or_zero(sub(load<V>(y + lane), peak), f, l);
                 store(panel->total + lane, add(load<V>(panel->total + lane), add(a, b)));
-                // A NaN has reached the total, and so the result: as a weight it would reach other queries too, by the mark of an unsafe granule.
-                store(x + lane, max_second(a, zero<V>()));
-                store(y + lane, max_second(b, zero<V>()));
-            });
-            bf16* to = panel->weights_of(t) + r * kTileWords;
-            detail::SafeTerms seen;  // nobody asks
-            detail::split<terms>(x, y, to, seen);
-            detail::split<terms>(x + kTileColumns, y + kTileColumns, to + kTileElements, seen);
-            ++next;
-        }
-
-        template <int Slot>
-        TRACEA_INLINE void errand() {
-            if constexpr (Slot % 3 == 2) {
-                if (Slot / 3 < share && next < end) pair();
-            }
-        }
-
-        TRACEA_INLINE void finish() {
-            while (next < end) pair();
-        }
-    };
-
-    // Sums of granules in the tiles, with weights made underneath.
-    struct Products {
-        TileRegisters tiles;
-        Weighing weighing;
-        int64_t since_store = 0;
-        bool some_apart = false;
-        alignas(64) float apart[kAmxTile * kAmxTile];
-        alignas(64) float unread[kTileRows * kTileColumns];
-
-        TRACEA_INLINE explicit Products(const Asking& lines) : weighing(lines) {}
-
-        TRACEA_INLINE void begin() {
-            detail::clear_sums(tiles);
-            some_apart = false;
-        }
-        // Of a granule that is multiplied in float the steps from `from` to `to` - 1 count.
-        TRACEA_INLINE void add_granule(const bf16* a, const bf16* b, bool is_safe, int64_t from, int64_t to) {
-            if (TRACEA_LIKELY(is_safe)) {
-                detail::multiply_granule<terms>(tiles, a, b,
-                                                [&](auto slot) TRACEA_LAMBDA { weighing.template errand<slot>(); });
-            } else {
-                if (!some_apart) memset(apart, 0, sizeof apart);
-                some_apart = true;
-                add_steps(a, b, from, to, apart);
-            }
-            if (++since_store % kAwakeGranules == 0) tiles.store<7>(unread, kTileColumns);
-        }
-        static TRACEA_NOINLINE void add_steps(const bf16* a, const bf16* b, int64_t from, int64_t to, float* sums) {
-            alignas(64) float a_values[kGranule * kGranule];
-            alignas(64) float b_values[kGranule * kGranule];
-            const float* x = detail::granule_values<terms, false>(a, a_values);
-            const float* y = detail::granule_values<terms, true>(b, b_values);
-            for (int i = 0; i < kAmxTile; ++i) {
-                for (int j = 0; j < kAmxTile; j += V::lanes) {
-                    V sum = load<V>(sums + i * kAmxTile + j);
-                    for (int64_t k = from; k < to; ++k)
-                        sum = fma(broadcast<V>(x[i * kGranule + k]), load<V>(y + k * kGranule + j), sum);
-                    store(sums + i * kAmxTile + j, sum);
+                if constexpr (Keeps) {
+                    // A NaN has reached the total, and so the result: as a weight it would reach other queries too, by the mark of an unsafe granule.
+                    store(x + lane, max_second(a, zero<V>()));
+                    store(y + lane, max_second(b, zero<V>()));
                 }
+            });
+            if constexpr (Keeps) {
+                bf16* to = panel->weights_of(t) + r * kTileWords;
+                detail::SafeTerms seen;  // nobody asks
+                detail::split<terms>(x, y, to, seen);
+                detail::split<terms>(x + kTileColumns, y + kTileColumns, to + kTileElements, seen);
             }
         }
-        TRACEA_INLINE void take(float* sums) { detail::take_sums(tiles, some_apart, apart, sums); }
     };
+    template <bool Keeps>
+    using Products = AmxProducts<Weighing<Keeps>>;
 
 public:
     // Sums are there from the first keys on.
@@ -250,14 +194,36 @@ public:
     template <class Score>
     static TRACEA_NOINLINE void step(const AmxQueries& queries, const AmxKeys& keys, const State& state, float* scores,
                                      bf16* weights, int64_t room, float scale, const Score& score) {
+        take_keys<true>(queries, keys, state, scores, weights, room, scale, score);
+    }
+
+    template <class Storage>
+    static TRACEA_NOINLINE void finish(int64_t rows, int64_t width, const State& state, Storage* out, int64_t out_row,
+                                       int64_t out_column) {
+        for (int64_t first = 0; first < rows; first += tile) {
+            bool some = false;
+            unroll<vectors>([&](auto v) TRACEA_LAMBDA {
+                some = some ||
+                       any(not_equal(load<V>(state.peaks + first + v * V::lanes), broadcast<V>(-__builtin_inff())));
+            });
+            float* sums = state.sums + first * width;
+            if (!some) memset(sums, 0, static_cast<size_t>(tile * width) * sizeof(float));
+        }
+        Base::template store_rows<true>(rows, width, state, out, out_row, out_column);
+    }
+
+protected:
+    // Raises peaks and adds to totals of a block of keys; Keeps: takes their values too.
+    template <bool Keeps, class Score>
+    static TRACEA_INLINE void take_keys(const AmxQueries& queries, const AmxKeys& keys, const State& state,
+                                        float* scores, bf16* weights, int64_t room, float scale, const Score& score) {
         const int64_t panels = (queries.rows + tile - 1) / tile;
-        const int64_t width_tiles = (keys.width + tile - 1) / tile;
+        const int64_t width_tiles = Keeps ? (keys.width + tile - 1) / tile : 0;
         const AttentionQueries<float> places{nullptr,       queries.rows,  0,          queries.first, queries.behind,
                                              queries.ahead, queries.begin, queries.end};
         Panel on_way[3];
-        Products products(Asking(queries, keys));
-        products.weighing.factor = (std::is_same_v<Score, PlainScore> ? scale : 1.0F) * 1.44269504088896340736F;
-        products.weighing.least = -126.0F / products.weighing.factor;
+        const float factor = (std::is_same_v<Score, PlainScore> ? scale : 1.0F) * 1.44269504088896340736F;
+        Products<Keeps> products({nullptr, factor, -126.0F / factor, Asking(queries, keys)});
         for (int64_t p = 0; p < panels + 2; ++p) {
             Panel& scored = on_way[p % 3];
             Panel& weighed = on_way[(p + 2) % 3];  // the one before
@@ -278,53 +244,46 @@ public:
                 granules += (scored.high - scored.low) * queries.granules;
             }
             const bool weighs_one = p >= 1 && p <= panels && weighed.low < weighed.high;
-            const bool sums_one = p >= 2 && summed.low < summed.high;
+            const bool sums_one = Keeps && p >= 2 && summed.low < summed.high;
             if (sums_one) granules += (summed.high - summed.low) * width_tiles;
-            if (weighs_one) products.weighing.begin(weighed, granules);
-            if (scores_one) multiply_keys(products, scored, queries.panels + p * queries.pitch, queries.granules, keys);
-            if (sums_one) multiply_values(products, summed, keys, width_tiles, state);
-            products.weighing.finish();
+            if (weighs_one) {
+                products.work.panel = &weighed;
+                products.give(weighed.low * kTileRows, weighed.high * kTileRows, granules);
+            }
+            if (scores_one) {
+                multiply_rows(products, scored.low, scored.high, keys.keys, keys.key_pitch,
+                              queries.panels + p * queries.pitch, queries.granules, scored.scores);
+            }
+            if constexpr (Keeps) {
+                if (sums_one) multiply_values(products, summed, keys, width_tiles, state);
+            }
+            products.finish();
             if (weighs_one) {
                 unroll<vectors>([&](auto v) TRACEA_LAMBDA {
                     store(state.totals + weighed.column + v * V::lanes, load<V>(weighed.total + v * V::lanes));
                 });
             }
-            if (scores_one && scored.low < scored.high)
-                find_peaks(scored, seen, state, products.weighing, scale, score);
+            if (scores_one && scored.low < scored.high) find_peaks(scored, seen, state, products.work, scale, score);
         }
     }
 
-    template <class Storage>
-    static TRACEA_NOINLINE void finish(int64_t rows, int64_t width, const State& state, Storage* out, int64_t out_row,
-                                       int64_t out_column) {
-        for (int64_t first = 0; first < rows; first += tile) {
-            bool some = false;
-            unroll<vectors>([&](auto v) TRACEA_LAMBDA {
-                some = some ||
-                       any(not_equal(load<V>(state.peaks + first + v * V::lanes), broadcast<V>(-__builtin_inff())));
-            });
-            float* sums = state.sums + first * width;
-            if (!some) memset(sums, 0, static_cast<size_t>(tile * width) * sizeof(float));
-        }
-        Base::template store_rows<true>(rows, width, state, out, out_row, out_column);
-    }
-
-private:
-    static TRACEA_INLINE void multiply_keys(Products& products, const Panel& panel, const bf16* queries,
-                                            int64_t granules, const AmxKeys& keys) {
-        for (int64_t t = panel.low; t < panel.high; ++t) {
-            const bf16* a = keys.keys + t * keys.key_pitch;
+    // Tiles of products, from tile `low` on: rows of panels that lie `pitch` apart by one panel of queries.
+    template <class Work>
+    static TRACEA_INLINE void multiply_rows(AmxProducts<Work>& products, int64_t low, int64_t high, const bf16* rows,
+                                            int64_t pitch, const bf16* queries, int64_t granules, float* to) {
+        for (int64_t t = low; t < high; ++t, to += tile * tile) {
+            const bf16* a = rows + t * pitch;
             products.begin();
             for (int64_t g = 0; g < granules; ++g) {
                 const bf16* b = queries + g * granule;
                 const bool is_safe = !is_unsafe(a + g * granule) && !is_unsafe(b);
                 products.add_granule(a + g * granule, b, is_safe, 0, kGranule);
             }
-            products.take(panel.scores_of(t));
+            products.take(to);
         }
     }
 
-    static TRACEA_INLINE void multiply_values(Products& products, const Panel& panel, const AmxKeys& keys,
+    static TRACEA_INLINE void multiply_values(Products<true>& products, const Panel& panel, const AmxKeys& keys,
                                               int64_t width_tiles, const State& state) {
         alignas(64) float sums[kAmxTile * kAmxTile];
         for (int64_t x = 0; x < width_tiles; ++x) {
@@ -358,9 +317,9 @@ private:
     }
 
     // The scores of a panel as they count, and what its weights will be relative to.
-    template <class Score>
+    template <bool Keeps, class Score>
     static TRACEA_NOINLINE void find_peaks(Panel& panel, const typename Base::Seen& seen, const State& state,
-                                           const Weighing& weighing, float scale, const Score& score) {
+                                           const Weighing<Keeps>& weighing, float scale, const Score& score) {
         float* peaks = state.peaks + panel.column;
         V peak[vectors];
         unroll<vectors>([&](auto v) TRACEA_LAMBDA { peak[v] = load<V>(peaks + v * V::lanes); });

@@ -111,6 +111,18 @@ TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeTerms&
                                                   _mm512_castps_si512(rest_y));
     _mm512_store_si512(terms + (Terms - 1) * 2 * kTileElements, words);
 }
+
+// From the words of rows r and r + 16, whose steps are lanes, those of steps r and r + 16 of both halves of the lanes: the same terms as the other factor.
+template <int Terms>
+TRACEA_INLINE void turn_words(const bf16* terms, bf16* turned) {
+    for (int64_t t = 0; t < Terms * 2 * kTileElements; t += 2 * kTileElements) {
+        const __m512i low = _mm512_load_si512(terms + t);
+        const __m512i high = _mm512_load_si512(terms + t + kTileElements);
+        _mm512_store_si512(turned + t, _mm512_mask_blend_epi16(0xaaaaaaaaU, low, _mm512_slli_epi32(high, 16)));
+        _mm512_store_si512(turned + t + kTileElements,
+                           _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(low, 16), high));
+    }
+}
 #else
 struct SafeRange {
     bool safe = true;
@@ -139,12 +151,23 @@ inline void split(const float* x, const float* y, bf16* terms, SafeTerms& seen) 
         float rest[2] = {x[i], y[i]};
         seen.see(rest[0]);
         seen.see(rest[1]);
-        if (!seen.safe) continue;
         for (int t = 0; t < Terms; ++t) {
             for (int e = 0; e < 2; ++e) {
                 const uint32_t near = bits_of(rest[e]) + 0x8000U;
                 terms[t * 2 * kTileElements + 2 * i + e].bits = static_cast<uint16_t>(near >> 16);
                 rest[e] -= float_of(near & 0xffff0000U);
+            }
+        }
+    }
+}
+
+template <int Terms>
+inline void turn_words(const bf16* terms, bf16* turned) {
+    for (int64_t t = 0; t < Terms * 2 * kTileElements; t += 2 * kTileElements) {
+        for (int64_t i = 0; i < kTileColumns; ++i) {
+            for (int64_t half = 0; half < 2; ++half) {
+                turned[t + half * kTileElements + 2 * i] = terms[t + 2 * i + half];
+                turned[t + half * kTileElements + 2 * i + 1] = terms[t + kTileElements + 2 * i + half];
             }
         }
     }
