@@ -154,8 +154,10 @@ protected:
             }
             const int64_t t = index / kTileRows;
             const int64_t r = index % kTileRows;
-            float* x = panel->scores_of(t) + r * tile;
-            float* y = x + kTileRows * tile;
+            const float* x = panel->scores_of(t) + r * tile;
+            const float* y = x + kTileRows * tile;
+            alignas(64) float x_weights[kAmxTile];  // registers: nothing else reads them
+            alignas(64) float y_weights[kAmxTile];
             const V f = broadcast<V>(factor);
             const V l = broadcast<V>(least);
             unroll<vectors>([&](auto v) TRACEA_LAMBDA {
@@ -166,15 +168,15 @@ protected:
                 store(panel->total + lane, add(load<V>(panel->total + lane), add(a, b)));
                 if constexpr (Keeps) {
                     // A NaN has reached the total, and so the result: as a weight it would reach other queries too, by the mark of an unsafe granule.
-                    store(x + lane, max_second(a, zero<V>()));
-                    store(y + lane, max_second(b, zero<V>()));
+                    store(x_weights + lane, max_second(a, zero<V>()));
+                    store(y_weights + lane, max_second(b, zero<V>()));
                 }
             });
             if constexpr (Keeps) {
                 bf16* to = panel->weights_of(t) + r * kTileWords;
                 detail::SafeTerms seen;  // nobody asks
-                detail::split<terms>(x, y, to, seen);
-                detail::split<terms>(x + kTileColumns, y + kTileColumns, to + kTileElements, seen);
+                detail::split<terms>(x_weights, y_weights, to, seen);
+                detail::split<terms>(x_weights + kTileColumns, y_weights + kTileColumns, to + kTileElements, seen);
             }
         }
     };
