@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.drawn import drawn
 from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import tracea
 from tracea.core.op import AttentionOp
@@ -103,3 +104,32 @@ def test_a_dynamic_axis_is_refused_by_name() -> None:
 def test_dropout_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedNode, match=r"dropout of 0\.1 in attention"):
         capture(SelfAttention(dropout_p=0.1), (values(2, 9, 32),))
+
+
+def later(batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return key <= query
+
+
+def leaning(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return score + 0.1 * (key - query)
+
+
+BLOCKS = create_block_mask(later, None, None, 16, 16, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        (lambda q: flex_attention(q, q, q), ()),
+        (lambda q: flex_attention(q, q, q, score_mod=leaning), ()),
+        (lambda q: flex_attention(q, q, q, block_mask=BLOCKS), ()),
+        (lambda q, blocks: flex_attention(q, q, q, block_mask=blocks), (BLOCKS,)),
+    ],
+    ids=["plain", "score", "block mask", "block mask given"],
+)
+def test_flex_attention_is_refused_by_name(line: Callable[..., torch.Tensor], given: tuple[Any, ...]) -> None:
+    with pytest.raises(UnsupportedNode, match=r"flex_attention.*: no op expresses it") as caught:
+        tracea.optimize(Line(line).eval(), (values(1, 2, 16, 8), *given), budget=None, threads=1)
+    assert f"{__file__}:" in caught.value.location
+    assert "torch.nn.functional.scaled_dot_product_attention" in caught.value.remedy
+    assert "tracea.ops.attention(score=" in caught.value.remedy

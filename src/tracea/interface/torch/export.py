@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from tracea.errors import UnsupportedNode
+from tracea.interface.torch.instead import BY_SCORE, NO_OP
 from tracea.interface.torch.location import forwards_named, is_users, line_of_traceback
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart, tell
@@ -166,6 +167,12 @@ def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
     if kind is not None:
         return _of_unknown_kind(kind["name"].rpartition(".")[2], module, is_result=kind["output"] is not None)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(frame.f_globals.get("__name__") in _OF_SCORES for frame in frames):
+        return UnsupportedNode(
+            node=f"flex_attention: {NO_OP}",
+            location=line_of_traceback(error.__traceback__) or line_of_forward(module),
+            remedy=BY_SCORE,
+        )
     if any(isinstance(frame.f_locals.get("batch_sizes"), torch.Tensor) for frame in frames):  # of nn.RNNBase.forward
         return UnsupportedNode(
             node="a packed sequence",
@@ -182,11 +189,20 @@ def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
     )
 
 
+# Whether torch.export follows flex_attention depends on what was compiled before, and what it stumbles over, torch's
+# own insides, says nothing to a caller.
+_OF_SCORES: Final = ("torch.nn.attention.flex_attention", "torch._higher_order_ops.flex_attention")
 _KIND: Final = re.compile(r"(?:Found|Unsupported input type) <class '(?P<name>[^']+)'>(?P<output> in output)?")
 
 
 def _of_unknown_kind(kind: str, module: torch.nn.Module, *, is_result: bool) -> UnsupportedNode:
     """Return the error for an object among the arguments or the results whose tensors nothing names."""
+    if kind == "BlockMask":
+        return UnsupportedNode(
+            node=f"flex_attention, whose BlockMask forward is given: {NO_OP}",
+            location=line_of_forward(module),
+            remedy=BY_SCORE,
+        )
     return UnsupportedNode(
         node=f"a {kind} among the {'results' if is_result else 'arguments'} of forward, which is no structure of torch",
         location=line_of_forward(module),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["NO_OP", "told"]
+__all__ = ["BY_SCORE", "NO_OP", "told"]
 
 NO_OP: Final = "no op expresses it"
 _TRANSFORMS: Final = [f"{kind}fft{axes}" for kind in ("", "r", "h") for axes in ("", "2", "n")]
 _OUTSIDE: Final = "call it outside of the optimized module, before or after it"
 _REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lists them), or {_OUTSIDE}"
 _FOURIER: Final = f"of real numbers it is torch.matmul with a matrix of cosines and with one of sines; else {_OUTSIDE}"
+BY_SCORE: Final = (  # for torch's flex_attention
+    "use torch.nn.functional.scaled_dot_product_attention, whose attn_mask may hold what score_mod adds and what a "
+    "block_mask hides, or call tracea.ops.attention(score=..., block_mask=...) outside of the optimized module"
+)
 _INSTEAD: Final = {
+    "flex_attention": BY_SCORE,
     **dict.fromkeys((f"fft_{inverse}{name}" for inverse in ("", "i") for name in _TRANSFORMS), _FOURIER),
     **dict.fromkeys(("stft", "istft", "_fft_r2c", "_fft_c2c", "_fft_c2r"), _FOURIER),
     **dict.fromkeys(("scatter_add", "scatter_reduce"), f"x.index_add(axis, places, rows) adds rows; else {_OUTSIDE}"),
