@@ -71,6 +71,16 @@ def test_emit_shows_the_kernel_of_as_many_threads(capsys: pytest.CaptureFixture[
     assert "split=columns" in head(4)
 
 
+@pytest.mark.parametrize("form", ["", "--ir", "--certificate"])
+@pytest.mark.parametrize("extents", ["--heads 8 --seq 0", "--heads 0 --seq 4", "--heads 8 --seq 4 --batch 0"])
+def test_emit_shows_a_kernel_that_no_call_gets_to(form: str, extents: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"attention {extents} --dim 16 --target avx2 {form}"
+    assert main(["emit", *words.split()]) == 0
+    told = capsys.readouterr()
+    assert "attention" in told.out
+    assert told.err == "note: the result has no elements: a call returns it, and runs no kernel\n"
+
+
 def test_an_unknown_target_lists_those_of_gpus_too(capsys: pytest.CaptureFixture[str]) -> None:
     line = message(("emit", *GEMM, "--target", "avx1024"), capsys)
     assert all(name in line for name in (*targets.names(), *targets.gpu_names()))

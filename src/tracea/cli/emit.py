@@ -67,7 +67,7 @@ def emit(
         raise InvalidOption(field="form", got=chosen, expected="one form", remedy=f"give --{chosen[0]} alone")
     form = chosen[0] if chosen else "source"
     op, values = parse_op(kind, problem, target=target), parse_schedule(schedule)
-    from tracea.flow.text import emit_text, rejected_above, slow_operands
+    from tracea.flow.text import emit_text, never_called, rejected_above, slow_operands
 
     text = emit_text(
         op,
@@ -79,13 +79,15 @@ def emit(
         constants=parse_constants(problem),
     )
     rejected = _with_flag(rejected_above(op, target=target, variant=variant), kind, problem, target)
-    slow = slow_operands(op, target=target, variant=variant, schedule=values)
+    notes = slow_operands(op, target=target, variant=variant, schedule=values)
+    if never_called(op):
+        notes = (*notes, "the result has no elements: a call returns it, and runs no kernel")
     if json:
         found = {"op": op.to_dict(), "target": target, "threads": threads, "form": form, "text": text}
-        print_json({**found, "rejected": list(rejected), "notes": list(slow)})
+        print_json({**found, "rejected": list(rejected), "notes": list(notes)})
     else:
         print(text)
-        print_notes((*rejected, *slow))
+        print_notes((*rejected, *notes))
     return 0
 
 

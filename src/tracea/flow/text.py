@@ -33,7 +33,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["FORMS", "emit_text", "rejected_above", "slow_operands"]
+__all__ = ["FORMS", "emit_text", "never_called", "rejected_above", "slow_operands"]
 
 FORMS: Final = ("source", "ir", "asm", "stats", "certificate")
 _COMPILE_SECONDS: Final = 120.0
@@ -120,17 +120,8 @@ def emit_text(
         measured=target == "host",
     )
     built = build(op, chosen.variant, chosen.schedule or Schedule(), where)
-    try:
-        arguments(built.kernel, op)  # a kernel whose guard refuses the op is none for it
-    except InvalidShape as error:
-        if schedule is None:
-            raise
-        raise InvalidSchedule(
-            field="schedule",
-            got=f"{built.kernel.schedule.key}, for {op.key}",
-            expected=str(built.kernel.assumptions),
-            remedy="state values for which this holds (tail is what is left of the last tile), or leave them out",
-        ) from error
+    if not never_called(op):
+        _check_guard(built, op, is_stated=schedule is not None)
     match form:
         case "ir":
             return print_kernel(built.kernel)
@@ -142,6 +133,29 @@ def emit_text(
             return _statistics(built)
         case _:
             return built.source.text
+
+
+def never_called(op: Op) -> bool:
+    """Tell whether no call of an op gets to a kernel, whatever this one's guard says: the result has no elements."""
+    return op.infer().elements == 0
+
+
+def _check_guard(built: Built, op: Op, *, is_stated: bool) -> None:
+    """Check that a call for the op passes its kernel's guard: one that refuses the op is none for it.
+
+    Raises: InvalidShape; InvalidSchedule where the schedule is stated.
+    """
+    try:
+        arguments(built.kernel, op)
+    except InvalidShape as error:
+        if not is_stated:
+            raise
+        raise InvalidSchedule(
+            field="schedule",
+            got=f"{built.kernel.schedule.key}, for {op.key}",
+            expected=str(built.kernel.assumptions),
+            remedy="state values for which this holds (tail is what is left of the last tile), or leave them out",
+        ) from error
 
 
 def rejected_above(op: Op, *, target: str, variant: str | None) -> tuple[str, ...]:
