@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from tracea.cli.main import BAD_USAGE, main
 from tracea.core.op import GemmOp
 from tracea.errors import InvalidOp, InvalidOption, InvalidShape
 from tracea.flow import explanation, search, tuning, verify
-from tracea.flow.asked import check_constants
+from tracea.flow.asked import check_constants, check_listener
 from tracea.flow.verify import verify_op
 
 OP = GemmOp.of(m=4, n=8, k=8, bias=True)
@@ -74,6 +75,21 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
         "listener: got 5",
         lambda: tracea.optimize(torch.nn.ReLU(), (torch.ones(2),), listener=5),  # type: ignore[arg-type]
     ),
+    "a listener of one argument to tune": (
+        InvalidOption,
+        r"listener: got .*<lambda>\(progress\), expected a function of two arguments, label and progress",
+        lambda: tracea.tune(OP, listener=lambda progress: None),  # type: ignore[misc, arg-type]
+    ),
+    "a listener that needs a name to optimize": (
+        InvalidOption,
+        r"listener: got .*<lambda>\(label, progress, \*, file\)",
+        lambda: tracea.optimize(torch.nn.ReLU(), (torch.ones(2),), listener=lambda label, progress, *, file: None),  # type: ignore[misc, arg-type]
+    ),
+    "a listener of nothing to a graph": (
+        InvalidOption,
+        r"listener: got .*<lambda>\(\)",
+        lambda: tracea.Context().optimize_graph(GRAPH, {}, listener=lambda: None),  # type: ignore[misc, arg-type]
+    ),
     "nothing to time": (InvalidShape, r"a result of \(0, 8\): there is nothing to time", lambda: tracea.tune(EMPTY)),
 }
 
@@ -84,6 +100,14 @@ def test_it_is_refused_before_anything_is_run(name: str) -> None:
     error, said, call = REFUSED[name]
     with pytest.raises(error, match=said):
         call()
+
+
+def heard(*words: object, label: str = "") -> None: ...
+
+
+@pytest.mark.parametrize("listener", [None, print, heard, max, functools.partial(heard, label="a")], ids=repr)
+def test_a_listener_that_takes_two_arguments_or_does_not_say_is_taken(listener: Any) -> None:
+    check_listener(listener)
 
 
 @pytest.mark.usefixtures("nothing_runs")

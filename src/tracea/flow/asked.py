@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any, Final, cast
@@ -60,18 +61,39 @@ def _is_place(place: Any, count: int) -> bool:
 
 
 def check_listener(listener: Any) -> None:
-    """Refuse a listener that cannot be called before a search has spent time on it.
+    """Refuse a listener that cannot be called with a label and progress before a search has spent time on it.
 
     Raises:
-        InvalidOption: it is neither None nor callable.
+        InvalidOption: it is neither None nor callable, or takes other arguments.
     """
-    if listener is not None and not callable(listener):
-        raise InvalidOption(
-            field="listener",
-            got=listener,
-            expected="a function of two arguments, label and progress, or None",
-            remedy="listener=lambda label, progress: print(label, progress.done)",
-        )
+    if listener is None:
+        return
+    taken = _signature(listener)
+    if callable(listener) and (taken is None or _takes_two(taken)):
+        return
+    name = getattr(listener, "__qualname__", type(listener).__name__)
+    raise InvalidOption(
+        field="listener",
+        got=listener if taken is None else f"{name}{taken}",
+        expected="a function of two arguments, label and progress, or None",
+        remedy="listener=lambda label, progress: print(label, progress.done)",
+    )
+
+
+def _signature(called: Any) -> inspect.Signature | None:
+    """Return the arguments that something takes; None where it does not say, as some functions in C."""
+    try:
+        return inspect.signature(called)
+    except (TypeError, ValueError):
+        return None
+
+
+def _takes_two(taken: inspect.Signature) -> bool:
+    try:
+        taken.bind("label", "progress")
+    except TypeError:
+        return False
+    return True
 
 
 def check_library(library: Any) -> None:
