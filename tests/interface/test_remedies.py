@@ -97,6 +97,11 @@ def test_a_block_size_that_was_not_given_is_asked_for_or_named() -> None:
         attention(Q, Q, Q, block_mask=np.ones((4, 4), bool))
     with pytest.raises(InvalidShape, match=r"expected \(4, 2\) for block_size \(32, 64\), with"):
         attention(Q, Q, Q, block_mask=np.ones((4, 4), bool), block_size=(32, 64))
+    for given in ({}, {"window": 2, "global_tokens": 1}, {"lengths": [Q.shape[2]]}):
+        with pytest.raises(
+            InvalidOp, match=r"block_size: got 64, expected a block_mask beside it.*leave block_size out"
+        ):
+            attention(Q, Q, Q, block_size=64, **given)
 
 
 @pytest.mark.parametrize("other", ["a", "3", object(), None, X, 10**400])

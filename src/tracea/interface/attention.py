@@ -45,7 +45,7 @@ def attention(
     score: Expr | None = None,
     operands: Sequence[Any] = (),
     block_mask: Any = None,
-    block_size: int | Sequence[int] = 64,
+    block_size: int | Sequence[int] | None = None,
     lengths: Sequence[int] | None = None,
     key_lengths: Sequence[int] | None = None,
     global_tokens: int = 0,
@@ -61,11 +61,11 @@ def attention(
     four ``operands``, ``Input(1)`` and on. A query that sees no key gives zeros. ``scale`` None is ``1/sqrt(d)``.
 
     What costs nothing where it is not seen: ``block_mask`` is true where a block of ``block_size`` queries by as many
-    keys (or a pair of sizes) is seen, (⌈s/block⌉, ⌈t/block⌉) for all heads or with axes before it that broadcast to
+    keys (64, or a pair of sizes) is seen, (⌈s/block⌉, ⌈t/block⌉) for all heads or with axes before it that broadcast to
     (batch, heads). ``lengths`` are the tokens of sequences that lie side by side in one batch, ``key_lengths`` those of
     their keys: each sequence sees its own, and positions count from its first token. ``global_tokens``: with a window,
-    the first so many queries see all keys and the first so many keys are seen by all, but for what a block_mask hides.
-    causal and window hold besides.
+    the first so many queries, all where there are fewer, see all keys and the first so many keys are seen by all, but
+    for what a block_mask hides. causal and window hold besides.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
     a scale that is not finite, a score that names more operands than there are, or what does not go together.

@@ -28,6 +28,7 @@ _KEPT: Final = 64  # masks and lengths whose tables are remembered
 _ROWS: Final = 96  # queries of a list, where no block says otherwise
 _MOST_ROWS: Final = 192
 _PANEL: Final = 32  # queries of the narrowest panel
+_BLOCK: Final = 64  # queries and keys of a block, where the caller says none
 _LARGEST_BLOCK: Final = 2**24
 
 Listed = tuple[PairSpans, Any, Any]
@@ -46,6 +47,13 @@ def listed_pairs(
             got="no lengths",
             expected="lengths too",
             remedy="give lengths=, the number of queries of each sequence",
+        )
+    if block_mask is None and block_size is not None:
+        raise InvalidOp(
+            field="block_size",
+            got=block_size,
+            expected="a block_mask beside it, of whose blocks it is the size",
+            remedy="give block_mask= too, or leave block_size out",
         )
     if block_mask is None and lengths is None and not band.global_tokens:
         return None
@@ -80,7 +88,7 @@ def listed_pairs(
         spans, first, fields = _local_global(queries[2], keys[2], band)
     else:
         mask = read_block_mask(block_mask)
-        blocks = _blocks(block_size)
+        blocks = _blocks(_BLOCK if block_size is None else block_size)
         _check_mask(mask, blocks, queries, keys)
         each = mask.size != mask.shape[-2] * mask.shape[-1]
         if each:
@@ -126,7 +134,7 @@ def _blocks(given: Any) -> tuple[int, int]:
             field="block_size",
             got=given,
             expected=f"a whole number from 1 to {_LARGEST_BLOCK}, or one for queries and one for keys",
-            remedy="block_size=64",
+            remedy=f"block_size={_BLOCK}",
         )
     return first, last
 
@@ -145,7 +153,8 @@ def _check_mask(
             got=mask.shape,
             expected=f"{wanted} for block_size {blocks[0] if blocks[0] == blocks[1] else blocks}, "
             f"with axes (batch, heads) before it that broadcast to {queries[:2]}",
-            remedy="give an entry for each block of queries and of keys, or block_size= their size (by default 64)",
+            remedy="give an entry for each block of queries and of keys, or block_size= their size "
+            f"(by default {_BLOCK})",
         )
 
 
