@@ -10,6 +10,7 @@ import pytest
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
 from tracea.core.op import (
+    AttentionGradientOp,
     AttentionOp,
     Conv2dOp,
     CumulativeSumOp,
@@ -119,6 +120,28 @@ def _env() -> dict[str, str]:
     import tracea
 
     return {**os.environ, "PYTHONPATH": str(Path(tracea.__file__).parents[1])}
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "keys", "said"),
+    [
+        (8, 16, ""),
+        (2, 16, " over 2 key heads"),
+        (1, 300, " over 1 key head of 300 keys"),
+        (8, 1, " over 1 key"),
+        (8, SymbolicDim("t"), " over t keys"),
+    ],
+)
+def test_an_attention_is_described_by_the_key_heads_and_keys_that_its_result_does_not_tell(
+    kv_heads: int, keys: int | SymbolicDim, said: str
+) -> None:
+    q, k = TensorType((1, 8, 16, 64), DType.F32), TensorType((1, kv_heads, keys, 64), DType.F32)
+    op = AttentionOp(q=q, k=k, v=k)
+    assert op.described == f"attention 1x8x16x64_f32{said}"
+    assert op.key.startswith("attention_1x8x16x64_f32_")  # by which records are found, as ever
+    if isinstance(keys, int):
+        gradient = AttentionGradientOp(forward=op, grad=q, y=q)
+        assert gradient.described == f"attention_gradient {gradient.summary} of {op.described}"
 
 
 def test_keys_tell_every_field_apart() -> None:

@@ -63,3 +63,10 @@ def test_the_verb_explains_what_the_function_runs(capsys: pytest.CaptureFixture[
     assert (told["asked"], told["op"]) == (POINTWISE.to_dict(), explain_call(POINTWISE, target="zen4").op.to_dict())
     assert cli.main([*WORDS, "--kernel", "3", "--padding", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["asked"] is None
+
+
+def test_the_verb_says_how_many_heads_and_keys_an_attention_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "explain attention --heads 8 --kv-heads 2 --seq 16 --kv-seq 40 --dim 64 --target zen4"
+    assert cli.main(words.split()) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Operation        attention 1x8x16x64_f32 over 2 key heads of 40 keys: ")

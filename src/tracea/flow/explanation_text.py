@@ -81,7 +81,7 @@ def _kernel(found: ExplainedKernel) -> Iterator[str]:
     times = f" ({len(found.nodes)} times)" if len(found.nodes) > 1 else ""
     yield _line("Kernel", f"{', '.join(found.nodes)}{times}")
     if found.explanation is None:
-        yield _line("Operation", f"{found.op.name} {found.op.summary}")
+        yield _line("Operation", found.op.described)
         yield _line("Not possible", found.refused)
         return
     machine = _machine(found.explanation)
@@ -101,14 +101,14 @@ def _problem(found: Explanation) -> Iterator[str]:
     intensity = op.flops / max(1, op.bytes)
     yield _line(
         "Operation",
-        f"{op.name} {op.summary}: {_count(op.flops)} operations, at least {_bytes(op.bytes)} to read and write, "
+        f"{op.described}: {_count(op.flops)} operations, at least {_bytes(op.bytes)} to read and write, "
         f"{intensity:.3g} operations a byte",
     )
     if found.asked is not None:
         what = (
             "filters times pixels, a matrix product" if isinstance(found.op, GemmOp) else "of one row, not one column"
         )
-        yield _line("Runs as", f"{found.op.name} {found.op.summary}: {what}, which the rest is about")
+        yield _line("Runs as", f"{found.op.described}: {what}, which the rest is about")
     if found.flags is not None:
         none = f"none: no flags say this op as it is; {_search(found)} searches it"
         yield _line(

@@ -117,6 +117,14 @@ class AttentionOp(Op):
         return (*self.q.shape[:3], self.v.shape[3])
 
     @property
+    def described(self) -> str:
+        """The name and the result's shape, then the key heads and the keys where these are others than q's."""
+        (_, heads, queries, _), (_, kv_heads, keys, _) = plain_shape(self.q.shape), plain_shape(self.k.shape)
+        parts = [f"{kv_heads} key head{'' if kv_heads == 1 else 's'}"] if kv_heads != heads else []
+        parts += [f"{keys} key{'' if keys == 1 else 's'}"] if keys != queries else []
+        return f"{self.name} {self.summary}{' over ' if parts else ''}{' of '.join(parts)}"
+
+    @property
     def softmax_scale(self) -> float:
         """The scale as a number."""
         return 1.0 / math.sqrt(max(1, static(self.q.shape[3]))) if self.scale is None else self.scale

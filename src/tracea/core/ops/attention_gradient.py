@@ -75,6 +75,11 @@ class AttentionGradientOp(Op):
         return TensorType((sum(math.prod(shape) for shape in self.parts),), self.forward.q.dtype)
 
     @property
+    def described(self) -> str:
+        """The name and the result's shape, which is flat, then the attention whose gradients these are."""
+        return f"{self.name} {self.summary} of {self.forward.described}"
+
+    @property
     def flops(self) -> int:
         """Five products, the score and its derivative over the pairs that are visible."""
         batch, heads, _, d = self.forward.q.static_shape

@@ -76,6 +76,11 @@ class Op(ABC):
         return f"{dims}_{result.dtype.value}"
 
     @property
+    def described(self) -> str:
+        """The name, the shape and what of the extents these leave open, for whoever reads it; no key depends on it."""
+        return f"{self.name} {self.summary}"
+
+    @property
     def key(self) -> str:
         """A stable identifier: equal keys mean equal ops, in every process and version of Python."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
