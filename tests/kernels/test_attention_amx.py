@@ -17,6 +17,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import EmitError, InvalidSchedule, ProofFailed
 from tracea.kernels.registry import candidates, find
+from tracea.semantic.access import Intrinsic
 from tracea.semantic.nodes import Pack
 from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.proofs import prove
@@ -149,8 +150,13 @@ PACKED = {
     "room for one panel": (AttentionStep, lambda node: replace(node, scores=narrowed(node.scores, 0))),
     "weights of fewer keys": (AttentionStep, lambda node: replace(node, weights=narrowed(node.weights, 1))),
     "no weights": (AttentionStep, lambda node: replace(node, weights=None)),
+    "one term of f32": (AttentionStep, lambda node: replace(node, intrinsic=one_term(node.intrinsic))),
     "keys as values": (AttentionStep, lambda node: replace(node, values=node.keys)),
 }
+
+
+def one_term(intrinsic: Intrinsic) -> Intrinsic:
+    return replace(intrinsic, attributes=tuple((k, 1 if k == "operand_terms" else v) for k, v in intrinsic.attributes))
 
 
 def moved(pack: Pack, axis: int) -> Pack:
@@ -199,7 +205,8 @@ def test_numbers_of_a_schedule_are_checked() -> None:
         (17, DType.F32, "amx", NAME),
         (16, DType.F32, "amx", "attention.flash"),
         (1, DType.F32, "amx", "attention.decode"),
-        (512, DType.BF16, "amx", "attention.flash"),
+        (512, DType.BF16, "amx", NAME),
+        (512, DType.F16, "amx", NAME),
         (512, DType.F64, "amx", "attention.flash"),
         (512, DType.F32, "avx512", "attention.flash"),
     ],

@@ -72,13 +72,13 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
     score = "PlainScore{}"
     if node.score != Input(0) or not (by_rows or scales_late(node.scale)):
         score = epilogue_functor(printer, node.score, node.operands, compute, transposed=not by_rows)
-    tail = "" if by_rows or packed else f"<{node.intrinsic.attribute('tail')}>"
+    told = "" if by_rows else f"<{node.intrinsic.attribute('operand_terms' if packed else 'tail')}>"
     own = printer.address(node.scores)
     if node.weights is not None:
         own += f", {printer.address(node.weights)}, {text(printer.buffer(node.scores).shape[-2])}"
     printer.body.comment(f"AttentionStep {node.keys} {node.values}")
     printer.body.line(
-        f"{tile}::step{tail}({{{queries}}}, {block}, {_state(printer, node.state)}, {own}, "
+        f"{tile}::step{told}({{{queries}}}, {block}, {_state(printer, node.state)}, {own}, "
         f"{C_TYPES[compute]}({node.scale!r}), {score});"
     )
 

@@ -36,8 +36,9 @@ def attention_peaks(printer: Printer, node: AttentionPeaks) -> None:
         count = f"{text(node.count)}, 0, {text(node.first_key)}"
         keys = f"{{{panels_of_terms(printer, node.keys)}, nullptr, 0, {count}, {{}}, {{}}}}"
         scores += f", {text(printer.buffer(node.scores).shape[-2])}"
+    told = "" if node.count is None else f"<{node.intrinsic.attribute('operand_terms')}>"
     printer.body.comment(f"AttentionPeaks {node.keys}")
-    printer.body.line(f"{tile}::peak({queries}, {keys}, {state}, {scores}, {scale}, {score});")
+    printer.body.line(f"{tile}::peak{told}({queries}, {keys}, {state}, {scores}, {scale}, {score});")
 
 
 def attention_deltas(printer: Printer, node: AttentionDeltas) -> None:
@@ -89,7 +90,8 @@ def _gradient_of_terms(printer: Printer, node: AttentionGradient, terms: Gradien
     room.append(text(printer.buffer(node.scores).shape[-2]))
     printer.body.comment(f"AttentionGradient {node.keys} {node.values}")
     given = ", ".join(f"{{{', '.join(part)}}}" for part in (own, keys, room))
-    printer.body.line(f"{tile}::step({given}, {_functions(printer, node)});")
+    told = node.intrinsic.attribute("operand_terms")
+    printer.body.line(f"{tile}::step<{told}>({given}, {_functions(printer, node)});")
 
 
 def attention_slope_end(printer: Printer, node: AttentionSlopeEnd) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.op import AttentionOp
+from tracea.core.tensor_type import TensorType
 from tracea.kernels.attention.operands import (
     NO_SPANS,
     SIZES,
@@ -36,7 +37,7 @@ from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["AMX", "build_amx"]
+__all__ = ["AMX", "build_amx", "operand_terms"]
 
 _DEPTH, _WIDTH = SIZES[-2:]
 _TERMS: Final = 3  # of a float32
@@ -69,7 +70,7 @@ def build_amx(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel
         _pack(place.sources["values"], summed, axis=1, turned=True),
     )
     step = AttentionStep(
-        intrinsic=_routine(),
+        intrinsic=_routine(operand_terms(op.q, op.k, op.v)),
         queries=packed,
         keys=taken,
         values=summed,
@@ -92,12 +93,17 @@ def _pack(source: Region, target: Region, *, axis: int, turned: bool) -> Pack:
     return Pack(source=source, target=target, panel=TILE, axis=axis, terms=_TERMS, granule=GRANULE, turned=turned)
 
 
-def _routine() -> Intrinsic:
+def operand_terms(*types: TensorType) -> int:
+    """Return the terms of operands that are not zero: the first one holds a bf16."""
+    return 1 if all(type_.dtype is DType.BF16 for type_ in types) else _TERMS
+
+
+def _routine(terms: int) -> Intrinsic:
     return Intrinsic(
         name="attention_amx",
         meaning=as_given,
         source="emitters/cpu/include/tracea/attention_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
-        attributes=(("terms", _TERMS), ("tile", TILE)),
+        attributes=(("terms", _TERMS), ("tile", TILE), ("operand_terms", terms)),
     )
 
 
@@ -127,11 +133,11 @@ def _space(op: AttentionOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.listed([{"bq": bq, "bk": bk} for bq in rows for bk in blocks])
 
 
-_FLOAT32 = condition(
-    "float32 operands",
-    lambda op, _: op.q.dtype is op.k.dtype is op.v.dtype is DType.F32 and computed_type(op) is DType.F32,
-    needed="q, k and v of f32, and sums of f32",
-    found=lambda op: f"{op.q.dtype.value}, {op.k.dtype.value}, {op.v.dtype.value}",
+_FLOATS = condition(
+    "sums of float32",
+    lambda op, _: computed_type(op) is DType.F32,
+    needed="q, k, v and the score's operands of f32, f16 or bf16",
+    found=lambda op: f"{op.q.dtype.value}, {op.k.dtype.value}, {op.v.dtype.value}, summed as {computed_type(op).value}",
     remedy="use attention.flash",
 )
 
@@ -147,7 +153,7 @@ AMX = Variant(
     id=AMX_ID,
     op_type=AttentionOp,
     backend="cpu",
-    requirements=(*attention_requirements(SIZES), MATRIX_TILES, _FLOAT32, NO_SPANS),
+    requirements=(*attention_requirements(SIZES), MATRIX_TILES, _FLOATS, NO_SPANS),
     preferences=(Preference(name="whole tiles", score=_by_shape),),
     priority=50,
     build=build_amx,

@@ -13,6 +13,7 @@ from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.op import AttentionGradientOp
+from tracea.kernels.attention.amx import operand_terms
 from tracea.kernels.attention.gradient_block import (
     DEPTH,
     ROWS,
@@ -57,7 +58,7 @@ class _Frame:
     """The buffers of a kernel beside those of every one, and the nodes over them."""
 
     def __init__(self, op: AttentionGradientOp, bq: int, bk: int) -> None:
-        self.place = GradientBlock(op, _routine(), panel=TILE, bq=bq, copy_keys=True, copy_values=True)
+        self.place = GradientBlock(op, _routine(op), panel=TILE, bq=bq, copy_keys=True, copy_values=True)
         self.bk = bk
         panels, granules = bq // TILE, bk // GRANULE
         depth, width = whole_granules(DEPTH), whole_granules(WIDTH)
@@ -172,12 +173,13 @@ def _pack_columns(source: Region, buffer: Buffer, width: Index, rows: Index, *, 
     return _pack(source, target, second=second, axis=1)
 
 
-def _routine() -> Intrinsic:
+def _routine(op: AttentionGradientOp) -> Intrinsic:
+    terms = operand_terms(op.grad, op.forward.q, op.forward.k, op.forward.v)
     return Intrinsic(
         name="attention_gradient_amx",
         meaning=as_given,
         source="emitters/cpu/include/tracea/attention_gradient_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
-        attributes=(("terms", _TERMS), ("tile", TILE)),
+        attributes=(("terms", _TERMS), ("tile", TILE), ("operand_terms", terms)),
     )
 
 
@@ -195,17 +197,13 @@ def _space(op: AttentionGradientOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.listed([{"bq": bq, "bk": bk} for bq in rows for bk in blocks])
 
 
-_FLOAT32 = condition(
-    "float32 operands",
-    lambda op, _: _types(op) == {DType.F32} and computed_type(op.forward) is DType.F32,
-    needed="q, k, v and the result's gradient of f32, and sums of f32",
-    found=lambda op: ", ".join(sorted(dtype.value for dtype in _types(op))),
+_FLOATS = condition(
+    "sums of float32",
+    lambda op, _: computed_type(op.forward) is DType.F32,
+    needed="q, k, v and the score's operands of f32, f16 or bf16",
+    found=lambda op: f"{op.forward.q}, {op.forward.k}, {op.forward.v}",
     remedy="use attention.gradient",
 )
-
-
-def _types(op: AttentionGradientOp) -> set[DType]:
-    return {type_.dtype for type_ in (op.grad, op.forward.q, op.forward.k, op.forward.v)}
 
 
 def _by_shape(op: AttentionGradientOp, target: Target) -> float:
@@ -219,7 +217,7 @@ GRADIENT_AMX = Variant(
     id=GRADIENT_AMX_ID,
     op_type=AttentionGradientOp,
     backend="cpu",
-    requirements=(*gradient_requirements(), MATRIX_TILES, _FLOAT32),
+    requirements=(*gradient_requirements(), MATRIX_TILES, _FLOATS),
     preferences=(Preference(name="whole tiles", score=_by_shape),),
     priority=50,
     build=build_gradient_amx,

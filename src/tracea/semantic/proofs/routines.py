@@ -39,9 +39,9 @@ _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "place_tile": _TILE,
     "amx_conv": ("terms", "tile", "lanes", "spare_rows", *_WINDOW),
     "attention_tile": ("mr", "nv", "unroll"),
-    "attention_amx": ("terms", "tile"),
+    "attention_amx": ("terms", "tile", "operand_terms"),
     "attention_gradient": ("mr", "nv", "unroll"),
-    "attention_gradient_amx": ("terms", "tile"),
+    "attention_gradient_amx": ("terms", "tile", "operand_terms"),
 }
 # What else a routine has to say: of ``tail`` any number, of the others one of these words.
 _WORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
@@ -135,6 +135,17 @@ def _lies_turned(
     writer = reaching(kernel, sites, site, region.buffer)
     if writer is None or not isinstance(writer.node, Pack) or writer.node.turned is not turned:
         raise refuse("routines", site.label, f"{name} were not packed as the factor that {region} is read as")
+    read = _operand_terms(site)
+    source = kernel.buffer(writer.node.source.buffer)
+    if read != writer.node.terms and (read, source.dtype) != (1, DType.BF16):
+        text = f"{name}: {read} of the {writer.node.terms} terms of {source.dtype.value} are read"
+        raise refuse("routines", site.label, text)
+
+
+def _operand_terms(site: Site) -> int:
+    """Return how many terms of what was packed a routine on matrix tiles reads: the first one alone holds a bf16."""
+    assert isinstance(site.node, AttentionStep | AttentionPeaks | AttentionGradient)
+    return int(site.node.intrinsic.attribute("operand_terms"))
 
 
 def _holds_operands(kernel: TileKernel, site: Site, said: Mapping[str, Attribute]) -> None:

@@ -1,10 +1,11 @@
 // Sums of granules on matrix tiles (amx_granule.h) with other work underneath: the tiles multiply beside the vectors, which meanwhile make what the tiles need next.
-// Work::reads_once: A is not read again soon, and leaves the first-level cache to the rest.
+// Work::reads_once: A is not read again soon, and leaves the first-level cache to the rest. Work::operand_terms: 1 where operands that were packed have no other;
+// products are so few then that each second one gets its piece of work.
 //
 //   AmxProducts<Work> products{work};
 //   products.give(0, pieces, granules);       // work.piece(0) .. work.piece(pieces - 1) during the next so many granules
 //   products.begin();                         // or resume(sums, stride)
-//   products.add_granule(a, b, is_safe, 0, kGranule);
+//   products.add_granule<3, 1>(a, b, is_safe, 0, kGranule);  // A of three terms, B of one
 //   products.take(sums);                      // or leave(sums, stride)
 //   products.finish();                        // what is left of the work
 //
@@ -27,6 +28,9 @@ template <class Work>
 class AmxProducts {
     using V = VecF;
     static constexpr int terms = 3;
+    static constexpr bool is_short = Work::operand_terms < terms;
+    static constexpr int every = is_short ? 2 : 3;  // products from one piece of work to the next
+    static constexpr int64_t kEachTime = 24;
 
 public:
     Work work;
@@ -36,7 +40,7 @@ public:
     TRACEA_INLINE void give(int64_t first, int64_t last, int64_t granules) {
         next_ = first;
         last_ = last;
-        share_ = granules > 0 ? (last - first + granules - 1) / granules : 0;
+        share_ = granules > 0 ? (is_short ? kEachTime : (last - first + granules - 1) / granules) : 0;
     }
     TRACEA_INLINE void finish() {
         while (next_ < last_) work.piece(next_++);
@@ -55,10 +59,11 @@ public:
         some_apart_ = false;
     }
     // Of a granule that is multiplied in float the steps from `from` to `to` - 1 count.
+    template <int ATerms, int BTerms>
     TRACEA_INLINE void add_granule(const bf16* a, const bf16* b, bool is_safe, int64_t from, int64_t to) {
+        const auto between = [&](auto slot) TRACEA_LAMBDA { errand<slot>(); };
         if (TRACEA_LIKELY(is_safe)) {
-            detail::multiply_granule<terms, Work::reads_once>(tiles_, a, b,
-                                                              [&](auto slot) TRACEA_LAMBDA { errand<slot>(); });
+            detail::multiply_mixed<ATerms, BTerms, Work::reads_once>(tiles_, a, b, between);
         } else {
             if (!some_apart_) memset(apart_, 0, sizeof apart_);
             some_apart_ = true;
@@ -80,8 +85,8 @@ public:
 private:
     template <int Slot>
     TRACEA_INLINE void errand() {
-        if constexpr (Slot % 3 == 2) {
-            if (Slot / 3 < share_ && next_ < last_) work.piece(next_++);
+        if constexpr (Slot % every == every - 1) {
+            if (Slot / every < share_ && next_ < last_) work.piece(next_++);
         }
     }
     static TRACEA_NOINLINE void add_steps(const bf16* a, const bf16* b, int64_t from, int64_t to, float* sums) {

@@ -2,7 +2,7 @@
 //
 //   using Tile = AttentionAmx;
 //   Tile::start(rows, width, state);
-//   Tile::step(queries, keys, state, scores, weights, room, 0.125F, PlainScore{});   // for each block of at most `room` keys, a multiple of 32
+//   Tile::step<3>(queries, keys, state, scores, weights, room, 0.125F, PlainScore{});   // for each block of at most `room` keys, a multiple of 32
 //   Tile::finish(rows, width, state, out, out_row, out_col);
 //
 // Scores are keys by queries, S^T = K Q^T, and sums columns of values by queries, O^T = V^T P^T: keys and values are packed as first factors (V^T by its
@@ -140,8 +140,9 @@ protected:
     };
 
     // The weights of a panel, or only their totals: rows r and r + 16 of a tile at a time, whose terms are words of one row.
-    template <bool Keeps>
+    template <int Terms, bool Keeps>
     struct Weighing {
+        static constexpr int operand_terms = Terms;
         static constexpr bool reads_once = false;  // windows of neighbouring panels overlap
         Panel* panel;
         float factor;
@@ -180,8 +181,8 @@ protected:
             }
         }
     };
-    template <bool Keeps>
-    using Products = AmxProducts<Weighing<Keeps>>;
+    template <int Terms, bool Keeps>
+    using Products = AmxProducts<Weighing<Terms, Keeps>>;
 
 public:
     // Sums are there from the first keys on.
@@ -192,11 +193,11 @@ public:
         }
     }
 
-    // `score` is that of AttentionTile. Scratch: two panels' scores, 2 * room * 32 floats, and weights, 2 * room / 32 granules.
-    template <class Score>
+    // Terms: of queries, keys and values, 1 where the others are zero, as those of bf16 are. `score` is that of AttentionTile. Scratch: two panels' scores, 2 * room * 32 floats, and weights, 2 * room / 32 granules.
+    template <int Terms, class Score>
     static TRACEA_NOINLINE void step(const AmxQueries& queries, const AmxKeys& keys, const State& state, float* scores,
                                      bf16* weights, int64_t room, float scale, const Score& score) {
-        take_keys<true>(queries, keys, state, scores, weights, room, scale, score);
+        take_keys<Terms, true>(queries, keys, state, scores, weights, room, scale, score);
     }
 
     template <class Storage>
@@ -216,7 +217,7 @@ public:
 
 protected:
     // Raises peaks and adds to totals of a block of keys; Keeps: takes their values too.
-    template <bool Keeps, class Score>
+    template <int Terms, bool Keeps, class Score>
     static TRACEA_INLINE void take_keys(const AmxQueries& queries, const AmxKeys& keys, const State& state,
                                         float* scores, bf16* weights, int64_t room, float scale, const Score& score) {
         const int64_t panels = (queries.rows + tile - 1) / tile;
@@ -225,7 +226,7 @@ protected:
                                              queries.ahead, queries.begin, queries.end};
         Panel on_way[3];
         const float factor = (std::is_same_v<Score, PlainScore> ? scale : 1.0F) * 1.44269504088896340736F;
-        Products<Keeps> products({nullptr, factor, -126.0F / factor, Asking(queries, keys)});
+        Products<Terms, Keeps> products({nullptr, factor, -126.0F / factor, Asking(queries, keys)});
         for (int64_t p = 0; p < panels + 2; ++p) {
             Panel& scored = on_way[p % 3];
             Panel& weighed = on_way[(p + 2) % 3];  // the one before
@@ -253,8 +254,8 @@ protected:
                 products.give(weighed.low * kTileRows, weighed.high * kTileRows, granules);
             }
             if (scores_one) {
-                multiply_rows(products, scored.low, scored.high, keys.keys, keys.key_pitch,
-                              queries.panels + p * queries.pitch, queries.granules, scored.scores);
+                multiply_rows<Terms>(products, scored.low, scored.high, keys.keys, keys.key_pitch,
+                                     queries.panels + p * queries.pitch, queries.granules, scored.scores);
             }
             if constexpr (Keeps) {
                 if (sums_one) multiply_values(products, summed, keys, width_tiles, state);
@@ -270,7 +271,7 @@ protected:
     }
 
     // Tiles of products, from tile `low` on: rows of panels that lie `pitch` apart by one panel of queries.
-    template <class Work>
+    template <int Terms, class Work>
     static TRACEA_INLINE void multiply_rows(AmxProducts<Work>& products, int64_t low, int64_t high, const bf16* rows,
                                             int64_t pitch, const bf16* queries, int64_t granules, float* to) {
         for (int64_t t = low; t < high; ++t, to += tile * tile) {
@@ -279,13 +280,14 @@ protected:
             for (int64_t g = 0; g < granules; ++g) {
                 const bf16* b = queries + g * granule;
                 const bool is_safe = !is_unsafe(a + g * granule) && !is_unsafe(b);
-                products.add_granule(a + g * granule, b, is_safe, 0, kGranule);
+                products.template add_granule<Terms, Terms>(a + g * granule, b, is_safe, 0, kGranule);
             }
             products.take(to);
         }
     }
 
-    static TRACEA_INLINE void multiply_values(Products<true>& products, const Panel& panel, const AmxKeys& keys,
+    template <int Terms>
+    static TRACEA_INLINE void multiply_values(Products<Terms, true>& products, const Panel& panel, const AmxKeys& keys,
                                               int64_t width_tiles, const State& state) {
         alignas(64) float sums[kAmxTile * kAmxTile];
         for (int64_t x = 0; x < width_tiles; ++x) {
@@ -294,7 +296,8 @@ protected:
             for (int64_t t = panel.low; t < panel.high; ++t) {
                 const int64_t from = Base::clamp(panel.first_key - t * tile, 0, tile);
                 const int64_t to = Base::clamp(panel.last_key - t * tile, 0, tile);
-                products.add_granule(a + t * granule, panel.weights_of(t), !is_unsafe(a + t * granule), from, to);
+                products.template add_granule<Terms, terms>(a + t * granule, panel.weights_of(t),
+                                                            !is_unsafe(a + t * granule), from, to);
             }
             products.take(sums);
             const int64_t rows = keys.width - x * tile < tile ? keys.width - x * tile : tile;
@@ -319,9 +322,9 @@ protected:
     }
 
     // The scores of a panel as they count, and what its weights will be relative to.
-    template <bool Keeps, class Score>
+    template <class Weighing, class Score>
     static TRACEA_NOINLINE void find_peaks(Panel& panel, const typename Base::Seen& seen, const State& state,
-                                           const Weighing<Keeps>& weighing, float scale, const Score& score) {
+                                           const Weighing& weighing, float scale, const Score& score) {
         float* peaks = state.peaks + panel.column;
         V peak[vectors];
         unroll<vectors>([&](auto v) TRACEA_LAMBDA { peak[v] = load<V>(peaks + v * V::lanes); });

@@ -2,9 +2,9 @@
 //
 //   using Tile = AttentionGradientAmx;
 //   Tile::start(rows, depth, {peaks, totals, sums});
-//   Tile::peak(queries, keys, state, scores, room, 0.125F, PlainScore{});     // for each block of keys: the first pass
+//   Tile::peak<3>(queries, keys, state, scores, room, 0.125F, PlainScore{});     // for each block of keys: the first pass
 //   Tile::begin(rows, width, grads, results, totals, deltas);                  // attention_gradient.h, of panels of floats
-//   Tile::step(queries, keys, gradients, sums, scratch, 0.125F, ...);          // for each block of keys
+//   Tile::step<3>(queries, keys, gradients, sums, scratch, 0.125F, ...);          // for each block of keys
 //   Tile::end(rows, depth, sums, out, out_row, out_col);
 //
 // With weights W and slopes D, keys by queries: S = K Q^T, W's gradients V G^T, the queries' K^T D (columns by queries), the keys' D Q and the values' W G.
@@ -103,8 +103,9 @@ class AttentionGradientAmx : public AttentionAmx {
     };
 
     // The weights and slopes of a panel: keys r and r + 16 of a tile at a time.
-    template <class Score, class Slope>
+    template <int Terms, class Score, class Slope>
     struct Sloping {
+        static constexpr int operand_terms = Terms;
         static constexpr int64_t parts = 3;
         static constexpr bool reads_once = true;
         Sloped* panel;
@@ -221,11 +222,11 @@ class AttentionGradientAmx : public AttentionAmx {
     };
 
 public:
-    // The first pass, of a block of keys: raises peaks and adds to totals.
-    template <class Score>
+    // The first pass, of a block of keys: raises peaks and adds to totals. Terms as in attention_amx.h.
+    template <int Terms, class Score>
     static TRACEA_NOINLINE void peak(const AmxQueries& queries, const AmxKeys& keys, const AttentionState<float>& state,
                                      float* scores, int64_t room, float scale, const Score& score) {
-        take_keys<false>(queries, keys, state, scores, nullptr, room, scale, score);
+        take_keys<Terms, false>(queries, keys, state, scores, nullptr, room, scale, score);
     }
 
     static TRACEA_INLINE void start(int64_t rows, int64_t depth, const AttentionState<float>& state) {
@@ -242,15 +243,15 @@ public:
     }
 
     // `score` as in attention.h; `slope` is its derivative, a function of the same.
-    template <class Score, class Slope>
+    template <int Terms, class Score, class Slope>
     static TRACEA_NOINLINE void step(const AmxGradientQueries& queries, const AmxGradientKeys& keys,
                                      const AmxGradientRoom& room, float scale, const Score& score, const Slope& slope) {
-        constexpr int64_t pieces = kTileRows * Sloping<Score, Slope>::parts;
+        constexpr int64_t pieces = kTileRows * Sloping<Terms, Score, Slope>::parts;
         const int64_t panels = (queries.rows + tile - 1) / tile;
         const int64_t depth_tiles = (queries.depth + tile - 1) / tile;
         const int64_t width_tiles = (queries.width + tile - 1) / tile;
         Sloped on_way[3];
-        AmxProducts<Sloping<Score, Slope>> products({nullptr, scale, score, slope, {}});
+        AmxProducts<Sloping<Terms, Score, Slope>> products({nullptr, scale, score, slope, {}});
         for (int64_t p = 0; p < panels + 2; ++p) {
             Sloped& scored = on_way[p % 3];
             Sloped& sloped = on_way[(p + 2) % 3];  // the one before
@@ -268,19 +269,19 @@ public:
                 products.give(sloped.low * pieces, sloped.high * pieces, granules);
             }
             if (scores_one) {
-                multiply_rows(products, scored.low, scored.high, keys.keys.panels, keys.keys.pitch,
-                              queries.queries.panels + p * queries.queries.pitch, depth_tiles, scored.scores);
-                multiply_rows(products, scored.low, scored.high, keys.values.panels, keys.values.pitch,
-                              queries.grads.panels + p * queries.grads.pitch, width_tiles, scored.slopes);
+                multiply_rows<Terms>(products, scored.low, scored.high, keys.keys.panels, keys.keys.pitch,
+                                     queries.queries.panels + p * queries.queries.pitch, depth_tiles, scored.scores);
+                multiply_rows<Terms>(products, scored.low, scored.high, keys.values.panels, keys.values.pitch,
+                                     queries.grads.panels + p * queries.grads.pitch, width_tiles, scored.slopes);
             }
-            if (sums_one) add_to_queries(products, summed, queries, keys, depth_tiles);
+            if (sums_one) add_to_queries<Terms>(products, summed, queries, keys, depth_tiles);
             products.finish();
         }
         for (int64_t t = 0; t * tile < keys.count; ++t) {
-            add_to_keys(products, t, queries, keys, room, room.weights, queries.grad_columns, keys.value_sums,
-                        queries.width);
-            add_to_keys(products, t, queries, keys, room, room.kept_slopes, queries.query_columns, keys.key_sums,
-                        queries.depth);
+            add_to_keys<Terms>(products, t, queries, keys, room, room.weights, queries.grad_columns, keys.value_sums,
+                               queries.width);
+            add_to_keys<Terms>(products, t, queries, keys, room, room.kept_slopes, queries.query_columns, keys.key_sums,
+                               queries.depth);
         }
     }
 
@@ -321,7 +322,7 @@ private:
     }
 
     // sums[d][i] += the sum over keys j of K[j][d] * D[j][i].
-    template <class Work>
+    template <int Terms, class Work>
     static TRACEA_INLINE void add_to_queries(AmxProducts<Work>& products, const Sloped& panel,
                                              const AmxGradientQueries& queries, const AmxGradientKeys& keys,
                                              int64_t depth_tiles) {
@@ -339,7 +340,8 @@ private:
                 const int64_t from = Base::clamp(panel.seen.low - t * tile, 0, tile);
                 const int64_t to = Base::clamp(panel.seen.high - t * tile, 0, tile);
                 const bf16* b = panel.turned + (t - panel.low) * granule;
-                products.add_granule(a + t * granule, b, !is_unsafe(a + t * granule) && !is_unsafe(b), from, to);
+                products.template add_granule<Terms, terms>(a + t * granule, b,
+                                                            !is_unsafe(a + t * granule) && !is_unsafe(b), from, to);
             }
             if (rows == tile) {
                 products.leave(sums, tile);
@@ -352,7 +354,7 @@ private:
     }
 
     // sums[j][x] += the sum over queries i of W[j][i] * columns[i][x], of the keys of tile t.
-    template <class Work>
+    template <int Terms, class Work>
     static TRACEA_INLINE void add_to_keys(AmxProducts<Work>& products, int64_t t, const AmxGradientQueries& queries,
                                           const AmxGradientKeys& keys, const AmxGradientRoom& room, const bf16* factors,
                                           const AmxPanels& columns, float* sums, int64_t width) {
@@ -374,7 +376,7 @@ private:
                 const bf16* a = factors + (p * (room.keys / tile) + t) * granule;
                 const bf16* b = columns.panels + x * columns.pitch + p * granule;
                 const int64_t last = queries.rows - p * tile < tile ? queries.rows - p * tile : tile;
-                products.add_granule(a, b, !is_unsafe(a) && !is_unsafe(b), 0, last);
+                products.template add_granule<terms, Terms>(a, b, !is_unsafe(a) && !is_unsafe(b), 0, last);
             }
             if (whole) {
                 products.leave(to, width);
