@@ -151,7 +151,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient
           // Pack k[i_batch : +1, i_kv : +1, peak_begin + peak_offset : +peak_count, 0 : +d] -> peak_keys
           pack_a_terms<3>(k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * peak_begin + k_stride2 * peak_offset, k_stride2, 1, peak_count, d, (d + 31) / 32 * 32, peak_keys);
           // AttentionPeaks peak_keys[0 : +(peak_count + 31) / 32, 0 : +((d + 31) / 32) * 32, 0 : +96]
-          Tile0::peak({queries, (d + 31) / 32 * 3072, (d + 31) / 32, rows, first, kEveryKey, 0, 0, kEveryKey, {}, {}}, {peak_keys, (d + 31) / 32 * 3072, nullptr, 0, peak_count, 0, peak_begin + peak_offset, {}, {}}, {peaks, totals, nullptr}, scores, 64, float(0.125), PlainScore{});
+          Tile0::peak<3>({queries, (d + 31) / 32 * 3072, (d + 31) / 32, rows, first, kEveryKey, 0, 0, kEveryKey, {}, {}}, {peak_keys, (d + 31) / 32 * 3072, nullptr, 0, peak_count, 0, peak_begin + peak_offset, {}, {}}, {peaks, totals, nullptr}, scores, 64, float(0.125), PlainScore{});
         }
         // AttentionDeltas deltas[0 : +(rows + 31) / 32, 0 : +32]
         Tile0::begin(rows, dv, grads, results, totals, deltas);
@@ -166,7 +166,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient
           // Pack k[i_batch : +1, i_kv : +1, slope_begin + slope_offset : +slope_count, 0 : +d] -> key_columns
           pack_a_terms<3>(k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * slope_begin + k_stride2 * slope_offset, 1, k_stride2, d, slope_count, 64, key_columns);
           // AttentionGradient key_panels[0 : +(slope_count + 31) / 32, 0 : +((d + 31) / 32) * 32, 0 : +96] value_panels[0 : +(slope_count + 31) / 32, 0 : +((dv + 31) / 32) * 32, 0 : +96]
-          Tile0::step({{queries, (d + 31) / 32 * 3072}, {grad_panels, (dv + 31) / 32 * 3072}, {query_rows, 49152}, {grad_rows, 49152}, peaks, totals, deltas, sums, rows, d, dv, first, kEveryKey, 0}, {{key_panels, (d + 31) / 32 * 3072}, {value_panels, (dv + 31) / 32 * 3072}, {key_columns, 6144}, key_sums + d * slope_begin + d * slope_offset, value_sums + dv * slope_begin + dv * slope_offset, slope_count, slope_begin + slope_offset}, {scores, slopes, weights, kept_slopes, turned_slopes, 64}, float(0.125), PlainScore{}, PlainSlope{});
+          Tile0::step<3>({{queries, (d + 31) / 32 * 3072}, {grad_panels, (dv + 31) / 32 * 3072}, {query_rows, 49152}, {grad_rows, 49152}, peaks, totals, deltas, sums, rows, d, dv, first, kEveryKey, 0}, {{key_panels, (d + 31) / 32 * 3072}, {value_panels, (dv + 31) / 32 * 3072}, {key_columns, 6144}, key_sums + d * slope_begin + d * slope_offset, value_sums + dv * slope_begin + dv * slope_offset, slope_count, slope_begin + slope_offset}, {scores, slopes, weights, kept_slopes, turned_slopes, 64}, float(0.125), PlainScore{}, PlainSlope{});
         }
         // AttentionSlopeEnd grad_q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d]
         Tile0::end(rows, d, sums, grad_q + first * grad_q_stride3 + grad_q_stride0 * i_batch + grad_q_stride1 * i_kv + grad_q_stride2 * i_sharing, grad_q_stride3, 1);

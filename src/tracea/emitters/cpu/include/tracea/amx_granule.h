@@ -87,27 +87,6 @@ TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const b
     }
 }
 
-// The same where the first ATerms of A and BTerms of B are all there is: the others are zero.
-template <int ATerms, int BTerms, bool Once, class Errand>
-TRACEA_INLINE void multiply_mixed(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand) {
-    constexpr int64_t next = 2 * kTileElements;
-    if constexpr (ATerms == 3 && BTerms == 3) {
-        multiply_granule<3, Once>(tiles, a, b, errand);
-    } else if constexpr (ATerms == 3) {
-        static_assert(BTerms == 1, "one term or three");
-        multiply_terms<Loads::kBoth, 0, Once>(tiles, a + 2 * next, b, errand);
-        multiply_terms<Loads::kA, 4, Once>(tiles, a + next, b, errand);
-        multiply_terms<Loads::kA, 8, Once>(tiles, a, b, errand);
-    } else {
-        static_assert(ATerms == 1 && (BTerms == 1 || BTerms == 3), "one term or three");
-        multiply_terms<Loads::kBoth, 0, Once>(tiles, a, b + (BTerms - 1) * next, errand);
-        if constexpr (BTerms == 3) {
-            multiply_terms<Loads::kB, 4, Once>(tiles, a, b + next, errand);
-            multiply_terms<Loads::kB, 8, Once>(tiles, a, b, errand);
-        }
-    }
-}
-
 // The same for the first 16 rows of A, or 16 columns of B, alone (Rows, Columns: 1), for edges of C that have no more: half of the products, or a quarter.
 template <int Terms, int Rows, int Columns>
 TRACEA_INLINE void multiply_edge(TileRegisters& tiles, const bf16* a, const bf16* b,

@@ -1,11 +1,11 @@
 // Sums of granules on matrix tiles (amx_granule.h) with other work underneath: the tiles multiply beside the vectors, which meanwhile make what the tiles need next.
-// Work::reads_once: A is not read again soon, and leaves the first-level cache to the rest. Work::operand_terms: 1 where operands that were packed have no other;
-// products are so few then that each second one gets its piece of work.
+// Work::reads_once: A is not read again soon, and leaves the first-level cache to the rest. Work::terms: of an element, 3, or 1 where the others are zero
+// or too little to count.
 //
 //   AmxProducts<Work> products{work};
 //   products.give(0, pieces, granules);       // work.piece(0) .. work.piece(pieces - 1) during the next so many granules
 //   products.begin();                         // or resume(sums, stride)
-//   products.add_granule<3, 1>(a, b, is_safe, 0, kGranule);  // A of three terms, B of one
+//   products.add_granule(a, b, is_safe, 0, kGranule);
 //   products.take(sums);                      // or leave(sums, stride)
 //   products.finish();                        // what is left of the work
 //
@@ -27,10 +27,8 @@ TRACEA_BEGIN_NAMESPACE
 template <class Work>
 class AmxProducts {
     using V = VecF;
-    static constexpr int terms = 3;
-    static constexpr bool is_short = Work::operand_terms < terms;
-    static constexpr int every = is_short ? 2 : 3;  // products from one piece of work to the next
-    static constexpr int64_t kEachTime = 24;
+    static constexpr int terms = Work::terms;
+    static constexpr int every = terms == 1 ? 1 : 3;  // products from one piece of work to the next
 
 public:
     Work work;
@@ -40,7 +38,7 @@ public:
     TRACEA_INLINE void give(int64_t first, int64_t last, int64_t granules) {
         next_ = first;
         last_ = last;
-        share_ = granules > 0 ? (is_short ? kEachTime : (last - first + granules - 1) / granules) : 0;
+        share_ = granules > 0 ? (last - first + granules - 1) / granules : 0;
     }
     TRACEA_INLINE void finish() {
         while (next_ < last_) work.piece(next_++);
@@ -59,11 +57,10 @@ public:
         some_apart_ = false;
     }
     // Of a granule that is multiplied in float the steps from `from` to `to` - 1 count.
-    template <int ATerms, int BTerms>
     TRACEA_INLINE void add_granule(const bf16* a, const bf16* b, bool is_safe, int64_t from, int64_t to) {
         const auto between = [&](auto slot) TRACEA_LAMBDA { errand<slot>(); };
         if (TRACEA_LIKELY(is_safe)) {
-            detail::multiply_mixed<ATerms, BTerms, Work::reads_once>(tiles_, a, b, between);
+            detail::multiply_granule<terms, Work::reads_once>(tiles_, a, b, between);
         } else {
             if (!some_apart_) memset(apart_, 0, sizeof apart_);
             some_apart_ = true;

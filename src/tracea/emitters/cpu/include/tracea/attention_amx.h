@@ -73,9 +73,8 @@ protected:
     using Base = AttentionTile<float, 1, vectors, 1>;
     using V = VecF;
     using State = AttentionState<float>;
-    static constexpr int terms = 3;
     static constexpr int64_t tile = kAmxTile;
-    static constexpr int64_t granule = granule_elements<terms>;
+    static constexpr int64_t granule = granule_elements<3>;
 
     // A panel of queries on its way: they see keys from `first_key` to `last_key` - 1, those of the tiles from `low` to `high` - 1. Its scratch begins with tile
     // `low`, whichever that is, so that a window's stays in the nearest cache.
@@ -142,7 +141,7 @@ protected:
     // The weights of a panel, or only their totals: rows r and r + 16 of a tile at a time, whose terms are words of one row.
     template <int Terms, bool Keeps>
     struct Weighing {
-        static constexpr int operand_terms = Terms;
+        static constexpr int terms = Terms;
         static constexpr bool reads_once = false;  // windows of neighbouring panels overlap
         Panel* panel;
         float factor;
@@ -280,7 +279,7 @@ protected:
             for (int64_t g = 0; g < granules; ++g) {
                 const bf16* b = queries + g * granule;
                 const bool is_safe = !is_unsafe(a + g * granule) && !is_unsafe(b);
-                products.template add_granule<Terms, Terms>(a + g * granule, b, is_safe, 0, kGranule);
+                products.add_granule(a + g * granule, b, is_safe, 0, kGranule);
             }
             products.take(to);
         }
@@ -296,8 +295,7 @@ protected:
             for (int64_t t = panel.low; t < panel.high; ++t) {
                 const int64_t from = Base::clamp(panel.first_key - t * tile, 0, tile);
                 const int64_t to = Base::clamp(panel.last_key - t * tile, 0, tile);
-                products.template add_granule<Terms, terms>(a + t * granule, panel.weights_of(t),
-                                                            !is_unsafe(a + t * granule), from, to);
+                products.add_granule(a + t * granule, panel.weights_of(t), !is_unsafe(a + t * granule), from, to);
             }
             products.take(sums);
             const int64_t rows = keys.width - x * tile < tile ? keys.width - x * tile : tile;

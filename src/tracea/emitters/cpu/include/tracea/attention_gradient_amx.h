@@ -105,7 +105,7 @@ class AttentionGradientAmx : public AttentionAmx {
     // The weights and slopes of a panel: keys r and r + 16 of a tile at a time.
     template <int Terms, class Score, class Slope>
     struct Sloping {
-        static constexpr int operand_terms = Terms;
+        static constexpr int terms = Terms;
         static constexpr int64_t parts = 3;
         static constexpr bool reads_once = true;
         Sloped* panel;
@@ -340,8 +340,7 @@ private:
                 const int64_t from = Base::clamp(panel.seen.low - t * tile, 0, tile);
                 const int64_t to = Base::clamp(panel.seen.high - t * tile, 0, tile);
                 const bf16* b = panel.turned + (t - panel.low) * granule;
-                products.template add_granule<Terms, terms>(a + t * granule, b,
-                                                            !is_unsafe(a + t * granule) && !is_unsafe(b), from, to);
+                products.add_granule(a + t * granule, b, !is_unsafe(a + t * granule) && !is_unsafe(b), from, to);
             }
             if (rows == tile) {
                 products.leave(sums, tile);
@@ -376,7 +375,7 @@ private:
                 const bf16* a = factors + (p * (room.keys / tile) + t) * granule;
                 const bf16* b = columns.panels + x * columns.pitch + p * granule;
                 const int64_t last = queries.rows - p * tile < tile ? queries.rows - p * tile : tile;
-                products.template add_granule<terms, Terms>(a, b, !is_unsafe(a) && !is_unsafe(b), 0, last);
+                products.add_granule(a, b, !is_unsafe(a) && !is_unsafe(b), 0, last);
             }
             if (whole) {
                 products.leave(to, width);

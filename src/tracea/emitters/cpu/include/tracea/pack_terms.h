@@ -78,6 +78,10 @@ struct SafeTerms {
     TRACEA_INLINE void see_last(__m512 x, __m512 y) {
         rests = _mm512_ternarylogic_epi32(rests, _mm512_castps_si512(x), _mm512_castps_si512(y), 0xfe);
     }
+    // Of a single term: a NaN of all digits is rounded to zero.
+    TRACEA_INLINE void see_both(__m512 x, __m512 y) {
+        rests = _mm512_mask_set1_epi32(rests, _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q), 0xffff);
+    }
     TRACEA_INLINE bool holds() const {
         const __mmask32 high =
             _mm512_cmpgt_epu16_mask(largest, _mm512_set1_epi16(static_cast<int16_t>(kSafeHigh >> 16)));
@@ -88,16 +92,16 @@ struct SafeTerms {
     }
 };
 
-// The terms of 16 elements and of 16 others, interleaved: word 2i of a term is that of x[i], word 2i + 1 that of y[i]. What is left for the last term has
-// no more digits than it.
+// The terms of 16 elements and of 16 others, interleaved: word 2i of a term is that of x[i], word 2i + 1 that of y[i]. What is left for the last of three terms
+// has no more digits than it; one term alone is the nearest bf16.
 template <int Terms>
 TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeTerms& seen) {
-    static_assert(Terms == 3, "three terms hold a float");
+    static_assert(Terms == 1 || Terms == 3, "three terms hold a float");
     const __m512i half = _mm512_set1_epi32(0x8000);
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
     __m512 rest_x = _mm512_loadu_ps(x);
     __m512 rest_y = _mm512_loadu_ps(y);
-    unroll<Terms - 1>([&](auto t) TRACEA_LAMBDA {
+    unroll<Terms == 1 ? 1 : Terms - 1>([&](auto t) TRACEA_LAMBDA {
         const __m512i near_x = _mm512_add_epi32(_mm512_castps_si512(rest_x), half);
         const __m512i near_y = _mm512_add_epi32(_mm512_castps_si512(rest_y), half);
         const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(near_x, 16), near_y);
@@ -106,6 +110,10 @@ TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeTerms&
         rest_x = _mm512_sub_ps(rest_x, _mm512_castsi512_ps(_mm512_and_si512(near_x, upper)));
         rest_y = _mm512_sub_ps(rest_y, _mm512_castsi512_ps(_mm512_and_si512(near_y, upper)));
     });
+    if constexpr (Terms == 1) {
+        seen.see_both(_mm512_loadu_ps(x), _mm512_loadu_ps(y));
+        return;
+    }
     seen.see_last(rest_x, rest_y);
     const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(_mm512_castps_si512(rest_x), 16),
                                                   _mm512_castps_si512(rest_y));
