@@ -1,4 +1,4 @@
-// attention_gradient_2359296_f32_0121107ddfe302f0 | attention.gradient_amx | plain | bk=64,bq=512
+// attention_gradient_2359296_f32_0121107ddfe302f0 | attention.gradient_amx | plain | bk=64,bq=64
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/attention_gradient_amx.h"
@@ -13,7 +13,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_attention_gradient_amx_b2e87dcb73f52d737bfb_text {
+namespace tracea_attention_gradient_amx_5f8cfc3c8d7555b4935a_text {
 using namespace tracea;
 
 struct Load0 {
@@ -54,7 +54,7 @@ struct Load1 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient_amx_b2e87dcb73f52d737bfb(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient_amx_5f8cfc3c8d7555b4935a(const tracea_call* call, int32_t rank) {
   const float* const grad = static_cast<const float*>(call->pointers[0]);
   const float* const y = static_cast<const float*>(call->pointers[1]);
   const float* const q = static_cast<const float*>(call->pointers[2]);
@@ -99,26 +99,26 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient
   const int64_t grad_v_stride1 = call->integers[33];
   const int64_t grad_v_stride2 = call->integers[34];
   float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + 2048);
-  float* const deltas = reinterpret_cast<float*>(thread_scratch(call, rank) + 4096);
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + 6144);
-  float* const grads = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 2048 + 6144);
-  float* const results = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 2048 + dv * 2048 + 6144);
-  bf16* const queries = reinterpret_cast<bf16*>(thread_scratch(call, rank) + d * 2048 + dv * 4096 + 6144);
-  bf16* const grad_panels = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 98304 + d * 2048 + dv * 4096 + 6144);
-  bf16* const query_rows = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 98304 + (dv + 31) / 32 * 98304 + d * 2048 + dv * 4096 + 6144);
-  bf16* const grad_rows = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 196608 + (dv + 31) / 32 * 98304 + d * 2048 + dv * 4096 + 6144);
-  bf16* const peak_keys = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 196608 + (dv + 31) / 32 * 196608 + d * 2048 + dv * 4096 + 6144);
-  bf16* const key_panels = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 208896 + (dv + 31) / 32 * 196608 + d * 2048 + dv * 4096 + 6144);
-  bf16* const value_panels = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 221184 + (dv + 31) / 32 * 196608 + d * 2048 + dv * 4096 + 6144);
-  bf16* const key_columns = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 221184 + (dv + 31) / 32 * 208896 + d * 2048 + dv * 4096 + 6144);
-  float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 31) / 32 * 233472 + (dv + 31) / 32 * 208896 + d * 2048 + dv * 4096 + 6144);
-  float* const slopes = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 31) / 32 * 233472 + (dv + 31) / 32 * 208896 + d * 2048 + dv * 4096 + 22528);
-  bf16* const weights = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 233472 + (dv + 31) / 32 * 208896 + d * 2048 + dv * 4096 + 38912);
-  bf16* const kept_slopes = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 233472 + (dv + 31) / 32 * 208896 + d * 2048 + dv * 4096 + 235520);
-  bf16* const turned_slopes = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 233472 + (dv + 31) / 32 * 208896 + d * 2048 + dv * 4096 + 432128);
-  float* const key_sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 31) / 32 * 233472 + (dv + 31) / 32 * 208896 + d * 2048 + dv * 4096 + 456704);
-  float* const value_sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d * t + 15) / 16 * 64 + (d + 31) / 32 * 233472 + (dv + 31) / 32 * 208896 + d * 2048 + dv * 4096 + 456704);
+  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + 256);
+  float* const deltas = reinterpret_cast<float*>(thread_scratch(call, rank) + 512);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + 768);
+  float* const grads = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + 768);
+  float* const results = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 256 + dv * 256 + 768);
+  bf16* const queries = reinterpret_cast<bf16*>(thread_scratch(call, rank) + d * 256 + dv * 512 + 768);
+  bf16* const grad_panels = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 12288 + d * 256 + dv * 512 + 768);
+  bf16* const query_rows = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 12288 + (dv + 31) / 32 * 12288 + d * 256 + dv * 512 + 768);
+  bf16* const grad_rows = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 24576 + (dv + 31) / 32 * 12288 + d * 256 + dv * 512 + 768);
+  bf16* const peak_keys = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 24576 + (dv + 31) / 32 * 24576 + d * 256 + dv * 512 + 768);
+  bf16* const key_panels = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 36864 + (dv + 31) / 32 * 24576 + d * 256 + dv * 512 + 768);
+  bf16* const value_panels = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 49152 + (dv + 31) / 32 * 24576 + d * 256 + dv * 512 + 768);
+  bf16* const key_columns = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 49152 + (dv + 31) / 32 * 36864 + d * 256 + dv * 512 + 768);
+  float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 31) / 32 * 61440 + (dv + 31) / 32 * 36864 + d * 256 + dv * 512 + 768);
+  float* const slopes = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 31) / 32 * 61440 + (dv + 31) / 32 * 36864 + d * 256 + dv * 512 + 17152);
+  bf16* const weights = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 61440 + (dv + 31) / 32 * 36864 + d * 256 + dv * 512 + 33536);
+  bf16* const kept_slopes = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 61440 + (dv + 31) / 32 * 36864 + d * 256 + dv * 512 + 58112);
+  bf16* const turned_slopes = reinterpret_cast<bf16*>(thread_scratch(call, rank) + (d + 31) / 32 * 61440 + (dv + 31) / 32 * 36864 + d * 256 + dv * 512 + 82688);
+  float* const key_sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 31) / 32 * 61440 + (dv + 31) / 32 * 36864 + d * 256 + dv * 512 + 107264);
+  float* const value_sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d * t + 15) / 16 * 64 + (d + 31) / 32 * 61440 + (dv + 31) / 32 * 36864 + d * 256 + dv * 512 + 107264);
   for (TaskLoop tasks0(call, rank, 0, batch * kv_heads); tasks0.next();) {
     const int64_t task = tasks0.task();
     const int64_t i_batch = task / kv_heads;
@@ -128,16 +128,16 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient
     // PointwiseTile value_sums[0 : +t, 0 : +dv]
     map_rows<float, 0>(t, dv, Load0{}, Store0{value_sums, dv});
     for (int64_t i_sharing = 0; i_sharing < sharing; ++i_sharing) {
-      for (int64_t first = 0; first < s; first += 512) {
-        const int64_t rows = min_index(s - first, 512);
+      for (int64_t first = 0; first < s; first += 64) {
+        const int64_t rows = min_index(s - first, 64);
         // Pack q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d] -> queries
         pack_b_terms<3>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, 1, q_stride3, d, rows, (d + 31) / 32 * 32, queries);
         // Pack grad[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> grad_panels
         pack_b_terms<3>(grad + first * grad_stride3 + grad_stride0 * i_batch + grad_stride1 * i_kv + grad_stride2 * i_sharing, 1, grad_stride3, dv, rows, (dv + 31) / 32 * 32, grad_panels);
         // Pack q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d] -> query_rows
-        pack_b_terms<3>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, 512, query_rows);
+        pack_b_terms<3>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, 64, query_rows);
         // Pack grad[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> grad_rows
-        pack_b_terms<3>(grad + first * grad_stride3 + grad_stride0 * i_batch + grad_stride1 * i_kv + grad_stride2 * i_sharing, grad_stride3, 1, rows, dv, 512, grad_rows);
+        pack_b_terms<3>(grad + first * grad_stride3 + grad_stride0 * i_batch + grad_stride1 * i_kv + grad_stride2 * i_sharing, grad_stride3, 1, rows, dv, 64, grad_rows);
         // Pack grad[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> grads
         pack_a<float, 32>(grad + first * grad_stride3 + grad_stride0 * i_batch + grad_stride1 * i_kv + grad_stride2 * i_sharing, grad_stride3, 1, rows, dv, dv, grads);
         // Pack y[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> results
@@ -166,7 +166,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient
           // Pack k[i_batch : +1, i_kv : +1, slope_begin + slope_offset : +slope_count, 0 : +d] -> key_columns
           pack_a_terms<3>(k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * slope_begin + k_stride2 * slope_offset, 1, k_stride2, d, slope_count, 64, key_columns);
           // AttentionGradient key_panels[0 : +(slope_count + 31) / 32, 0 : +((d + 31) / 32) * 32, 0 : +96] value_panels[0 : +(slope_count + 31) / 32, 0 : +((dv + 31) / 32) * 32, 0 : +96]
-          Tile0::step<3>({{queries, (d + 31) / 32 * 3072}, {grad_panels, (dv + 31) / 32 * 3072}, {query_rows, 49152}, {grad_rows, 49152}, peaks, totals, deltas, sums, rows, d, dv, first, kEveryKey, 0}, {{key_panels, (d + 31) / 32 * 3072}, {value_panels, (dv + 31) / 32 * 3072}, {key_columns, 6144}, key_sums + d * slope_begin + d * slope_offset, value_sums + dv * slope_begin + dv * slope_offset, slope_count, slope_begin + slope_offset}, {scores, slopes, weights, kept_slopes, turned_slopes, 64}, float(0.125), PlainScore{}, PlainSlope{});
+          Tile0::step<3>({{queries, (d + 31) / 32 * 3072}, {grad_panels, (dv + 31) / 32 * 3072}, {query_rows, 6144}, {grad_rows, 6144}, peaks, totals, deltas, sums, rows, d, dv, first, kEveryKey, 0}, {{key_panels, (d + 31) / 32 * 3072}, {value_panels, (dv + 31) / 32 * 3072}, {key_columns, 6144}, key_sums + d * slope_begin + d * slope_offset, value_sums + dv * slope_begin + dv * slope_offset, slope_count, slope_begin + slope_offset}, {scores, slopes, weights, kept_slopes, turned_slopes, 64}, float(0.125), PlainScore{}, PlainSlope{});
         }
         // AttentionSlopeEnd grad_q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d]
         Tile0::end(rows, d, sums, grad_q + first * grad_q_stride3 + grad_q_stride0 * i_batch + grad_q_stride1 * i_kv + grad_q_stride2 * i_sharing, grad_q_stride3, 1);
@@ -178,4 +178,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient
     map_rows<float, 0>(t, dv, Load1{value_sums, dv}, Store0{grad_v + grad_v_stride0 * i_batch + grad_v_stride1 * i_kv, grad_v_stride2});
   }
 }
-}  // namespace tracea_attention_gradient_amx_b2e87dcb73f52d737bfb_text
+}  // namespace tracea_attention_gradient_amx_5f8cfc3c8d7555b4935a_text

@@ -95,14 +95,16 @@ def test_extreme_scores_choose_the_largest(isa: str, size: float, rng: np.random
 
 
 @on_both
-@pytest.mark.parametrize("size", [1e-42, 1e-20, 1e25])
+@pytest.mark.parametrize("name", ["amx_attention_causal", "amx_attention_bf16"])
+@pytest.mark.parametrize("size", [1e-39, 1e-20, 1e25])
 def test_operands_beyond_the_range_of_terms_are_multiplied_in_float(
-    isa: str, size: float, rng: np.random.Generator
+    isa: str, size: float, name: str, rng: np.random.Generator
 ) -> None:
-    unit, name = unit_of(attention_tile_cases(), isa), "amx_attention_causal"
+    unit = unit_of(attention_tile_cases(), isa)
     for operand in range(3):
         inputs = random_inputs(CASES[name].op, rng)
-        inputs[operand] *= np.where(rng.random(inputs[operand].shape) < 0.02, np.float32(size), np.float32(1.0))
+        scaled = np.where(rng.random(inputs[operand].shape) < 0.02, np.float32(size), np.float32(1.0))
+        inputs[operand] = (inputs[operand] * scaled).astype(inputs[operand].dtype)
         check(unit, build(CASES[name], isa), CASES[name].op, inputs, threads=2)
 
 
@@ -114,6 +116,17 @@ def test_nan_and_infinity_stay_in_their_rows(isa: str, rng: np.random.Generator)
     inputs[3][12] = np.frombuffer(np.uint32(0xFFFF0000).tobytes(), np.float32)  # as an unsafe granule begins
     with np.errstate(invalid="ignore"):
         check(unit, build(CASES[name], isa), CASES[name].op, inputs, threads=2)
+
+
+@on_both
+def test_a_bf16_that_nobody_sees_reaches_nobody(isa: str, rng: np.random.Generator) -> None:
+    unit, name = unit_of(attention_tile_cases(), isa), "amx_attention_bf16"  # causal, in panels of 32 queries
+    inputs = random_inputs(CASES[name].op, rng)
+    expected = run(unit, build(CASES[name], isa), CASES[name].op, inputs)
+    inputs[1][:, :, 100], inputs[2][:, :, 100] = np.inf, np.nan
+    got = run(unit, build(CASES[name], isa), CASES[name].op, inputs)
+    assert got[:, :, :96].tobytes() == expected[:, :, :96].tobytes()
+    assert np.isnan(got[:, :, 100:].astype(np.float32)).all()
 
 
 @on_both

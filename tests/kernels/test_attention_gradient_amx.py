@@ -131,15 +131,16 @@ def test_weights_and_slopes_below_their_terms_keep_the_bound(
 
 
 @on_both
-@pytest.mark.parametrize("size", [1e-42, 1e-20, 1e18])
+@pytest.mark.parametrize("name", ["amx_gradient_causal", "amx_gradient_bf16"])
+@pytest.mark.parametrize("size", [1e-39, 1e-20, 1e18])
 def test_operands_beyond_the_range_of_terms_are_multiplied_in_float(
-    isa: str, size: float, rng: np.random.Generator
+    isa: str, size: float, name: str, rng: np.random.Generator
 ) -> None:
-    unit, name = unit_of(gradient_tile_cases(), isa), "amx_gradient_causal"
-    op = CASES[name].op
+    unit, op = unit_of(gradient_tile_cases(), isa), CASES[name].op
     for operand in (0, 2, 3, 4):
         inputs = random_inputs(op, rng)
-        inputs[operand] *= np.where(rng.random(inputs[operand].shape) < 0.02, np.float32(size), np.float32(1.0))
+        scaled = np.where(rng.random(inputs[operand].shape) < 0.02, np.float32(size), np.float32(1.0))
+        inputs[operand] = (inputs[operand] * scaled).astype(inputs[operand].dtype)
         check(unit, build(CASES[name], isa), op, with_results(op, inputs), threads=2)
 
 
@@ -238,11 +239,22 @@ def test_numbers_of_a_schedule_are_checked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("queries", "depth", "rows"), [(4096, 64, 512), (4096, 128, 256), (4096, 256, 128), (40, 64, 64)]
+)
+def test_blocks_of_queries_stay_in_the_second_level_cache(queries: int, depth: int, rows: int) -> None:
+    x = TensorType((1, 8, queries, depth), DType.F32)
+    default = find(NAME).default_schedule
+    assert default is not None
+    found = default(gradient(replace(attention(), q=x, k=x, v=x)), replace(load("amx"), l2_bytes=2 << 20))
+    assert found.integer("bq") == rows
+
+
+@pytest.mark.parametrize(
     ("queries", "dtype", "target", "first"),
     [
         (512, DType.F32, "amx", NAME),
-        (17, DType.F32, "amx", NAME),
-        (16, DType.F32, "amx", "attention.gradient"),
+        (33, DType.F32, "amx", NAME),
+        (32, DType.F32, "amx", "attention.gradient"),
         (512, DType.BF16, "amx", NAME),
         (512, DType.F64, "amx", "attention.gradient"),
         (512, DType.F32, "avx512", "attention.gradient"),

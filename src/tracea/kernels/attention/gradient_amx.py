@@ -42,9 +42,10 @@ __all__ = ["GRADIENT_AMX", "build_gradient_amx"]
 
 _TERMS: Final = 3  # of a float32
 _LINE: Final = TILE * _TERMS
-_QUERY_BLOCK: Final = 512  # their panels, and the weights and slopes of a block of keys, stay in the second-level cache
+_MOST_QUERIES: Final = 512  # of a block
+_SHARE_OF_CACHE: Final = 0.4  # of the second level: a block's queries and gradients, by rows and by columns
 _KEY_BLOCK: Final = 64
-_FEW_QUERIES: Final = 16  # half a tile of them: vectors take no longer
+_FEW_QUERIES: Final = 32  # vectors take no longer
 
 
 def build_gradient_amx(op: AttentionGradientOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -183,11 +184,13 @@ def _routine(op: AttentionGradientOp) -> Intrinsic:
     )
 
 
-def _default(op: AttentionGradientOp, _: Target) -> Schedule:
-    queries, keys = op.forward.q.static_shape[2], op.forward.k.static_shape[2]
-    blocks = ((_QUERY_BLOCK, queries), (_KEY_BLOCK, keys))
-    bq, bk = (round_up(min(most, max(1, size)), TILE) for most, size in blocks)
-    return Schedule(bq=bq, bk=bk)
+def _default(op: AttentionGradientOp, target: Target) -> Schedule:
+    queries, depth = op.forward.q.static_shape[2:]
+    keys, width = op.forward.v.static_shape[2:]
+    per_query = 2 * _TERMS * DType.BF16.nbytes * (round_up(depth, TILE) + round_up(width, TILE))
+    fits = int(_SHARE_OF_CACHE * target.l2_bytes) // max(1, per_query) // TILE * TILE
+    bq = min(max(TILE, fits), _MOST_QUERIES, round_up(max(1, queries), TILE))
+    return Schedule(bq=bq, bk=round_up(min(_KEY_BLOCK, max(1, keys)), TILE))
 
 
 def _space(op: AttentionGradientOp, target: Target) -> ScheduleSpace:

@@ -120,6 +120,36 @@ TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeTerms&
     _mm512_store_si512(terms + (Terms - 1) * 2 * kTileElements, words);
 }
 
+// Splits 32 rows of 32 lanes of bf16, which are their first terms: words change places, and the other terms are zero.
+template <int Terms, bool DepthIsRows>
+TRACEA_INLINE bool split_granule(const bf16* values, int64_t row_stride, bf16* granule, const bf16* ahead) {
+    alignas(64) uint16_t places[2][kTileWords];
+    for (int half = 0; half < 2; ++half) {
+        for (int w = 0; w < kTileWords; ++w) {
+            const int lane = w / 2 + (DepthIsRows ? half * kTileColumns : w % 2 * kTileColumns);
+            places[half][w] = static_cast<uint16_t>(lane + (DepthIsRows ? w % 2 * kTileWords : 0));
+        }
+    }
+    const __m512i first = _mm512_load_si512(places[0]);
+    const __m512i second = _mm512_load_si512(places[1]);
+    SafeTerms seen;
+    const auto keep = [&](int64_t row, __m512i words) TRACEA_LAMBDA {
+        seen.see_first(words);
+        _mm512_store_si512(granule + row * kTileWords, words);
+        for (int64_t t = 1; t < Terms; ++t)
+            _mm512_store_si512(granule + t * 2 * kTileElements + row * kTileWords, _mm512_setzero_si512());
+    };
+    for (int p = 0; p < kTileRows; ++p) {
+        const __m512i x = _mm512_loadu_si512(values + p * row_stride);
+        const __m512i y = _mm512_loadu_si512(values + (p + kTileRows) * row_stride);
+        prefetch_l1(ahead + p * row_stride);
+        prefetch_l1(ahead + (p + kTileRows) * row_stride);
+        keep(p, DepthIsRows ? _mm512_permutex2var_epi16(x, first, y) : _mm512_permutexvar_epi16(first, x));
+        keep(p + kTileRows, DepthIsRows ? _mm512_permutex2var_epi16(x, second, y) : _mm512_permutexvar_epi16(first, y));
+    }
+    return seen.holds();
+}
+
 // From the words of rows r and r + 16, whose steps are lanes, those of steps r and r + 16 of both halves of the lanes: the same terms as the other factor.
 template <int Terms>
 TRACEA_INLINE void turn_words(const bf16* terms, bf16* turned) {
@@ -242,6 +272,17 @@ TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64
         }
     }
     alignas(64) float staged[kGranule * kGranule];
+#if defined(TRACEA_ISA_AVX512)
+    if constexpr (std::is_same_v<Storage, bf16>) {
+        if (TRACEA_LIKELY(lane_stride == 1 && rows == kGranule && lanes == kGranule)) {
+            if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead)))) {
+                stage(source, row_stride, lane_stride, rows, lanes, staged);
+                keep_values(staged, kGranule, granule);
+            }
+            return;
+        }
+    }
+#endif
     if (row_stride == 1) {  // what comes next, from the second-level cache at best: a line or two of each lane
         constexpr int64_t line = 64 / static_cast<int64_t>(sizeof(Storage));
         for (int64_t lane = 0; lane < lanes; ++lane)
