@@ -94,6 +94,9 @@ LINES = {
     "python benchmarks/time_row_gradients.py": (
         Line("gradients of norms, softmax, log-softmax", "torch", "rows-grad", ("rows-grad",)),
     ),
+    "python benchmarks/time_attention_types.py": (
+        Line("attention of bf16 and f16, and gradients", "torch", "attention-types", ("attention-types",)),
+    ),
     "python benchmarks/time_models.py": (
         Line("GPT-2 small, 128 tokens", _MODEL, "models", ("tokens",), "gpt2_prefill"),
         Line("GPT-2 small, one token with a cache", _MODEL, "models", ("tokens",), "gpt2_decode"),
