@@ -11,9 +11,10 @@ from tests.kernels.conformance import Case
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, select, tanh
-from tracea.core.op import AttentionGradientOp, AttentionOp, Epilogue, PairSpans
+from tracea.core.op import AttentionGradientOp, AttentionOp, Epilogue, Op, PairSpans
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.kernels.attention.spans import Band, span_tables
+from tracea.kernels.registry import find
 from tracea.semantic.tile_builders import (
     TileGrid,
     block_sparse_tiles,
@@ -24,6 +25,7 @@ from tracea.semantic.tile_builders import (
     windowed_tiles,
 )
 from tracea.semantic.tile_table import TileTable
+from tracea.targets import load
 
 F32, BOOL = DType.F32, DType.BOOL
 NEVER = float("-inf")
@@ -152,6 +154,27 @@ def decode_cases() -> tuple[Case, ...]:
             ("negative_scale", attention(**short, t=600, scale=-0.3), parts),
         )
     )
+
+
+def random_attention(number: int, rng: np.random.Generator) -> AttentionOp:
+    """Return an attention of one batch with up to 600 tokens; ``number`` from 0 to 5 chooses the form of its score."""
+    kv_heads, sharing = (int(value) for value in rng.integers(1, 4, 2))
+    s, t = (int(value) for value in rng.integers(1, 600, 2))
+    heads = kv_heads * sharing
+    score = (None, added(s, t), allowed(1, heads, s, t), alibi(heads, s, t), SOFT_CAP, None)[number]
+    more = {} if score is None else {"score": score}
+    window = (None, int(rng.integers(1, 90)))[int(rng.integers(2))]
+    d, dv = (int(value) for value in rng.integers(1, 130, 2))
+    return attention(1, heads, kv_heads, s, t, d, dv, causal=bool(rng.integers(2)), window=window, **more)
+
+
+def random_case(number: int, op: Op, variant: str, rng: np.random.Generator) -> Case:
+    """Return an op with any schedule of a variant's space on matrix tiles."""
+    space = find(variant).space
+    assert space is not None
+    schedules = space(op, load("amx"))
+    chosen = schedules.schedule(schedules.rows[int(rng.integers(0, len(schedules)))])
+    return Case.of(f"random{number}", variant, op, **dict(chosen))
 
 
 def gradient(forward: AttentionOp, grad: TensorType | None = None) -> AttentionGradientOp:

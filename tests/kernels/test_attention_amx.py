@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.kernels.attention_cases import NEVER, SOFT_CAP, added, alibi, allowed, attention, attention_tile_cases
-from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
+from tests.kernels.attention_cases import NEVER, attention, attention_tile_cases, random_attention, random_case
+from tests.kernels.conformance import build, check, random_inputs, run, unit_of
 from tests.kernels.on_tiles import on_both
 from tests.kernels.test_attention import MISTAKES, changed, later
 
@@ -53,20 +53,7 @@ def test_attention_built_once_serves_other_extents(name: str, isa: str, rng: np.
 @pytest.mark.costly
 @on_both
 def test_random_problems_and_schedules_of_the_space(isa: str, rng: np.random.Generator) -> None:
-    target, variant, cases = load("amx"), find(NAME), []
-    assert variant.space is not None
-    for number in range(6):
-        kv_heads, sharing = (int(value) for value in rng.integers(1, 4, 2))
-        s, t = (int(value) for value in rng.integers(1, 700, 2))
-        heads = kv_heads * sharing
-        score = (None, added(s, t), allowed(1, heads, s, t), alibi(heads, s, t), SOFT_CAP, None)[number]
-        more = {} if score is None else {"score": score}
-        window = (None, int(rng.integers(1, 90)))[int(rng.integers(2))]
-        d, dv = (int(value) for value in rng.integers(1, 130, 2))
-        op = attention(1, heads, kv_heads, s, t, d, dv, causal=bool(rng.integers(2)), window=window, **more)
-        space = variant.space(op, target)
-        schedule = space.schedule(space.rows[int(rng.integers(0, len(space)))])
-        cases.append(Case.of(f"random{number}", NAME, op, **dict(schedule)))
+    cases = [random_case(number, random_attention(number, rng), NAME, rng) for number in range(6)]
     unit = unit_of(tuple(cases), isa)
     for case in cases:
         check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=int(rng.integers(1, 4)))

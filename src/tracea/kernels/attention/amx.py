@@ -37,7 +37,7 @@ from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["AMX", "build_amx", "operand_terms"]
+__all__ = ["AMX", "build_amx", "tile_routine"]
 
 _DEPTH, _WIDTH = SIZES[-2:]
 _TERMS: Final = 3  # of a float32
@@ -70,7 +70,7 @@ def build_amx(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel
         _pack(place.sources["values"], summed, axis=1, turned=True),
     )
     step = AttentionStep(
-        intrinsic=_routine(operand_terms(op.q, op.k, op.v)),
+        intrinsic=tile_routine("attention_amx", op.q, op.k, op.v),
         queries=packed,
         keys=taken,
         values=summed,
@@ -93,16 +93,13 @@ def _pack(source: Region, target: Region, *, axis: int, turned: bool) -> Pack:
     return Pack(source=source, target=target, panel=TILE, axis=axis, terms=_TERMS, granule=GRANULE, turned=turned)
 
 
-def operand_terms(*types: TensorType) -> int:
-    """Return the terms of operands that are not zero: the first one holds a bf16."""
-    return 1 if all(type_.dtype is DType.BF16 for type_ in types) else _TERMS
-
-
-def _routine(terms: int) -> Intrinsic:
+def tile_routine(name: str, *types: TensorType) -> Intrinsic:
+    """Return the routine of operands that are packed as sums of terms: of those of bf16 the first one is all."""
+    terms = 1 if all(type_.dtype is DType.BF16 for type_ in types) else _TERMS
     return Intrinsic(
-        name="attention_amx",
+        name=name,
         meaning=as_given,
-        source="emitters/cpu/include/tracea/attention_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
+        source=f"emitters/cpu/include/tracea/{name}.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
         attributes=(("terms", _TERMS), ("tile", TILE), ("operand_terms", terms)),
     )
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.op import AttentionGradientOp
-from tracea.kernels.attention.amx import operand_terms
+from tracea.kernels.attention.amx import tile_routine
 from tracea.kernels.attention.gradient_block import (
     DEPTH,
     ROWS,
@@ -30,7 +30,7 @@ from tracea.kernels.operands import scratch
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
-from tracea.semantic.access import Intrinsic, Region, as_given
+from tracea.semantic.access import Region
 from tracea.semantic.index import Index, ceil_div
 from tracea.semantic.nodes import Node, Pack
 from tracea.semantic.nodes_attention_gradient import AttentionGradient, AttentionPeaks, GradientTerms
@@ -59,7 +59,8 @@ class _Frame:
     """The buffers of a kernel beside those of every one, and the nodes over them."""
 
     def __init__(self, op: AttentionGradientOp, bq: int, bk: int) -> None:
-        self.place = GradientBlock(op, _routine(op), panel=TILE, bq=bq, copy_keys=True, copy_values=True)
+        routine = tile_routine("attention_gradient_amx", op.grad, op.forward.q, op.forward.k, op.forward.v)
+        self.place = GradientBlock(op, routine, panel=TILE, bq=bq, copy_keys=True, copy_values=True)
         self.bk = bk
         panels, granules = bq // TILE, bk // GRANULE
         depth, width = whole_granules(DEPTH), whole_granules(WIDTH)
@@ -172,16 +173,6 @@ def _pack(source: Region, target: Region, *, second: bool, axis: int = 0) -> Pac
 def _pack_columns(source: Region, buffer: Buffer, width: Index, rows: Index, *, second: bool) -> Pack:
     target = buffer.region((0, 0, 0), (ceil_div(width, TILE), whole_granules(rows), _LINE))
     return _pack(source, target, second=second, axis=1)
-
-
-def _routine(op: AttentionGradientOp) -> Intrinsic:
-    terms = operand_terms(op.grad, op.forward.q, op.forward.k, op.forward.v)
-    return Intrinsic(
-        name="attention_gradient_amx",
-        meaning=as_given,
-        source="emitters/cpu/include/tracea/attention_gradient_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
-        attributes=(("terms", _TERMS), ("tile", TILE), ("operand_terms", terms)),
-    )
 
 
 def _default(op: AttentionGradientOp, target: Target) -> Schedule:
