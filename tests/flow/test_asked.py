@@ -80,6 +80,11 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
         r"listener: got .*<lambda>\(progress\), expected a function of two arguments, label and progress",
         lambda: tracea.tune(OP, listener=lambda progress: None),  # type: ignore[misc, arg-type]
     ),
+    "one who hears of guidance with three arguments": (
+        InvalidOption,
+        r"on_guidance: got .*<lambda>\(a, b, c\), expected a function of one argument, the guidance",
+        lambda: tracea.tune(OP, on_guidance=lambda a, b, c: None),  # type: ignore[misc, arg-type]
+    ),
     "a listener that needs a name to optimize": (
         InvalidOption,
         r"listener: got .*<lambda>\(label, progress, \*, file\)",

@@ -13,7 +13,17 @@ import torch
 import tracea
 from tracea.core.expr import Input, maximum
 from tracea.errors import InvalidDType, InvalidOp, InvalidOption, InvalidShape, InvalidStride, ReadOnlyOutput
-from tracea.ops import attention, block_sparse_matmul, fuse, gemm, layer_norm, prepack, rms_norm, softmax
+from tracea.ops import (
+    attention,
+    attention_backward,
+    block_sparse_matmul,
+    fuse,
+    gemm,
+    layer_norm,
+    prepack,
+    rms_norm,
+    softmax,
+)
 
 X = np.ones((3, 4), np.float32)
 Y = np.ones((5, 4), np.float32)
@@ -112,6 +122,13 @@ def test_an_expression_takes_numbers_and_expressions(other: Any) -> None:
     assert (Input(0) * np.float32(2)).evaluate([3.0]) == 6.0
 
 
+def test_operands_of_a_score_are_asked_for_as_they_are_taken() -> None:
+    with pytest.raises(InvalidOp, match=r"expected Input\(0\), the scaled product, alone"):
+        attention(Q, Q, Q, score=Input(0) + Input(1))
+    with pytest.raises(InvalidOp, match=r"got ndarray, .*operands=\(x,\) for one of them"):
+        attention(Q, Q, Q, score=Input(0) + Input(1), operands=Q)
+
+
 def test_a_programs_element_types_are_said_in_one_spelling() -> None:
     graph = tracea.Graph()
     graph.set_outputs(graph.add_row("softmax", graph.add_input((3, 4))))
@@ -125,6 +142,10 @@ def test_a_programs_element_types_are_said_in_one_spelling() -> None:
     [
         (lambda: attention(Q, Q, Q, is_causal=True), "use causal=True, if that was meant"),
         (lambda: attention(Q, Q, Q, attn_mask=ONE_BLOCK), "use mask=, if that was meant"),
+        (
+            lambda: attention_backward(Q, Q, Q, Q, Q, block_mask=ONE_BLOCK),
+            r"repeat its blocks to a mask= of \(\.\.\., s, t\)",
+        ),
         (lambda: attention(Q, Q, Q, dropout_p=0.1), "leave dropout_p out"),
         (lambda: tracea.ops.conv2d(Q, Q, strides=2, activatoin="relu"), "use stride=2, .*; use activation='relu', if"),
         (lambda: tracea.ops.conv3d_grad_weight(Q, Q, (1,), pading=1), "use padding=1, if that was meant"),

@@ -11,7 +11,7 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
 from tracea.errors import InvalidOp, InvalidOption, InvalidShape
 
-__all__ = ["check_constants", "check_library", "check_listener", "check_op", "check_timeable"]
+__all__ = ["check_constants", "check_guided", "check_library", "check_listener", "check_op", "check_timeable"]
 
 _REMEDY: Final = "tracea.core.op has the ops, GemmOp.of(m=…, n=…, k=…) for one; graph[name].op is that of a node"
 
@@ -66,18 +66,39 @@ def check_listener(listener: Any) -> None:
     Raises:
         InvalidOption: it is neither None nor callable, or takes other arguments.
     """
-    if listener is None:
-        return
-    taken = _signature(listener)
-    if callable(listener) and (taken is None or _takes_two(taken)):
-        return
-    name = getattr(listener, "__qualname__", type(listener).__name__)
-    raise InvalidOption(
-        field="listener",
-        got=listener if taken is None else f"{name}{taken}",
-        expected="a function of two arguments, label and progress, or None",
-        remedy="listener=lambda label, progress: print(label, progress.done)",
+    _check_called(
+        "listener",
+        listener,
+        ("label", "progress"),
+        "a function of two arguments, label and progress, or None",
+        "listener=lambda label, progress: print(label, progress.done)",
     )
+
+
+def check_guided(on_guidance: Any) -> None:
+    """Refuse what shall hear of guidance and cannot be called with it.
+
+    Raises:
+        InvalidOption: it is neither None nor callable, or takes other arguments.
+    """
+    _check_called(
+        "on_guidance",
+        on_guidance,
+        ("guidance",),
+        "a function of one argument, the guidance, or None",
+        "on_guidance=lambda guidance: print(guidance)",
+    )
+
+
+def _check_called(field: str, called: Any, arguments: tuple[str, ...], expected: str, remedy: str) -> None:
+    if called is None:
+        return
+    taken = _signature(called)
+    if callable(called) and (taken is None or _takes(taken, arguments)):
+        return
+    name = getattr(called, "__qualname__", type(called).__name__)
+    got = called if taken is None else f"{name}{taken}"
+    raise InvalidOption(field=field, got=got, expected=expected, remedy=remedy)
 
 
 def _signature(called: Any) -> inspect.Signature | None:
@@ -88,9 +109,9 @@ def _signature(called: Any) -> inspect.Signature | None:
         return None
 
 
-def _takes_two(taken: inspect.Signature) -> bool:
+def _takes(taken: inspect.Signature, arguments: tuple[str, ...]) -> bool:
     try:
-        taken.bind("label", "progress")
+        taken.bind(*arguments)
     except TypeError:
         return False
     return True

@@ -17,7 +17,7 @@ from tracea.core.op import Op
 from tracea.doctor import Decision
 from tracea.doctor.policy import Guidance
 from tracea.errors import InvalidOption
-from tracea.flow.asked import check_constants, check_listener, check_op, check_timeable
+from tracea.flow.asked import check_constants, check_guided, check_listener, check_op, check_timeable
 from tracea.flow.compile import decision_for
 from tracea.flow.final import FinalTime, final_times, has_final, run_final
 from tracea.flow.progress import Listener, shown_unless_heard
@@ -99,6 +99,7 @@ def tune(
     known = check_constants(op, constants)
     allowed = check_budget(budget, without=f"{Budget().trials} trials") or Budget()
     check_listener(listener)
+    check_guided(on_guidance)
     check_timed_threads(threads)
     check_sampler(sampler)
     check_timeable(op)

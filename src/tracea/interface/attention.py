@@ -109,7 +109,9 @@ def checked_operands(operands: Any, score: Any) -> tuple[Any, ...]:
             field="operands",
             got=kind if given is None else len(given),
             expected=f"a sequence of at most {_MOST_OPERANDS} arrays",
-            remedy="compute what does not depend on the score beforehand",
+            remedy="operands=(x,) for one of them"
+            if given is None
+            else "compute what does not depend on the score beforehand",
         )
     if given and score is None:
         raise InvalidOp(
@@ -206,7 +208,9 @@ def forward_op(
         raise InvalidOp(
             field="score",
             got=f"Input({used}) with {len(others)} operands",
-            expected=f"Input(0), the scaled product, to Input({len(others)})",
+            expected=f"Input(0), the scaled product, to Input({len(others)})"
+            if others
+            else "Input(0), the scaled product, alone",
             remedy="give operands= an array for each of Input(1), Input(2) ...",
         )
     if mask is not None:

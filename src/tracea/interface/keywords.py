@@ -57,9 +57,12 @@ def _refused(op: str, unknown: dict[str, Any], names: tuple[str, ...]) -> Unknow
     for name, value in unknown.items():
         # Torch's is_causal and attn_mask are causal and mask.
         close = _OF_TORCH.get(name, ()) or near(name, names) or tuple(each for each in names if each in name.split("_"))
-        shown = f"{as_given(value)}" if isinstance(value, bool | int | float | str | None) else ""
+        shown = f"{as_given(value)}" if isinstance(value, bool | int | float | str) else ""
         if name == "padding_mode":
             remedies.append("pad x first, torch.nn.functional.pad(x, ..., mode=...), and leave padding_mode out")
+            continue
+        if name == "block_mask":
+            remedies.append("repeat its blocks to a mask= of (..., s, t)")
             continue
         if name in _ONLY_TORCH and op.startswith(_ONLY_TORCH[name]):
             remedies.append(f"leave {name} out, or call torch.nn.functional.{op} where it is needed")
