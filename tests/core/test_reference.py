@@ -237,6 +237,24 @@ def test_what_a_query_does_not_see_is_no_part_of_its_sum_and_nothing_is_claimed_
     assert (bound[:, 2] < 1e-4).all()
 
 
+def test_nothing_is_claimed_of_faint_weights_times_what_is_not_finite_nor_of_sums_beyond_the_largest_number(
+    rng,
+) -> None:
+    q, k, v = draw(rng, 1, 1, 8, 4), np.zeros((1, 1, 8, 4), np.float32), draw(rng, 1, 1, 8, 3)
+    q[..., 0] = 2.0  # times a key's first element, times 1 / sqrt(4): the score
+    k[0, 0, 2, 0], k[0, 0, 3, 0] = -95.0, -60.0
+    v[0, 0, 2, 0], v[0, 0, 3, 1], v[..., 2] = np.inf, np.inf, 1e38
+    op = AttentionOp(**dict(zip("qkv", types(q, k, v), strict=True)))
+    value, bound = evaluate(op, [q, k, v])[0, 0], error_bound(op, [q, k, v])[0, 0]
+    assert (value[:, 0] == np.inf).all()
+    assert np.isinf(bound[:, 0]).all(), "a weight of e^-95 may be flushed"
+    assert (value[:, 1] == np.inf).all()
+    assert (bound[:, 1] == 0.0).all(), "one of e^-60 may not"
+    assert np.isinf(bound[:, 2]).all(), "seven of 1e38 are summed before they are divided"
+    v[..., 2] = 1e37
+    assert (error_bound(op, [q, k, v])[0, 0][:, 2] < 1e34).all()
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 4])
 def test_attention_agrees_with_torch(causal: bool, window: int | None, rng) -> None:

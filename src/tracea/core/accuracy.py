@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracea.core.attention_gradient_meaning import attention_gradient_error
-from tracea.core.attention_meaning import attention_error, beside_not_finite
+from tracea.core.attention_meaning import attention_error, unclaimed_sums
 from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
 from tracea.core.function import Array
@@ -162,7 +162,7 @@ def _unclaimed(op: Op, arrays: list[Array], expected: Array) -> Array | NDArray[
         case Conv2dOp():
             return _outside_not_finite(op, arrays)
         case AttentionOp():
-            return beside_not_finite(op, arrays)
+            return unclaimed_sums(op, arrays, compute_type(op))
         case AttentionGradientOp():
             # Every gradient sums over pairs that are hidden, or whose weight may be flushed.
             return ~np.isfinite(expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,11 +17,13 @@ __all__ = [
     "attention_error",
     "attention_scores",
     "attention_value",
-    "beside_not_finite",
     "hidden_from",
     "hidden_pairs",
     "normalised_weights",
+    "unclaimed_sums",
 ]
+
+_FAINT: Final = 16.0  # of the smallest normal number: a weight below may be flushed
 
 
 def hidden_pairs(first_query: int, queries: int, first_key: int, keys: int, *, causal: bool, window: int | None) -> Any:
@@ -90,14 +92,22 @@ def attention_value(op: AttentionOp, arrays: Sequence[Array]) -> Array:
     return np.where(lost, np.nan, found)
 
 
-def beside_not_finite(op: AttentionOp, arrays: Sequence[Array]) -> Array:
-    """Return for each result whether a value that is not finite stands at a key that is hidden.
+def unclaimed_sums(op: AttentionOp, arrays: Sequence[Array], compute: DType) -> Array:
+    """Return of which results nothing is claimed: zeros may meet values that are not finite, or sums may overflow.
 
-    A kernel may weigh a block's hidden keys by 0, or not read them: nothing is claimed of 0 times what is not finite.
+    A kernel may weigh a block's hidden keys by 0, or not read them, and a weight that is no normal number may be
+    flushed; so nothing is claimed where a value that is not finite stands at such a key. Weights are relative to the
+    largest one until the end, so that a sum may be as large as all values that a query sees together.
     """
     q, _, v = arrays[:3]
-    odd = (~np.isfinite(np.repeat(v, q.shape[1] // max(1, v.shape[1]), axis=1))).astype(np.float64)
-    return hidden_from(op, arrays).astype(np.float64) @ odd > 0
+    values = np.repeat(v, q.shape[1] // max(1, v.shape[1]), axis=1)
+    odd = ~np.isfinite(values)
+    scores = attention_scores(op, arrays)
+    _, distance = normalised_weights(scores)
+    faint = (distance < math.log(_FAINT * compute.smallest / compute.eps)) & (scores > -np.inf)
+    beside = (hidden_from(op, arrays) | faint).astype(np.float64) @ odd.astype(np.float64) > 0
+    together = (scores > -np.inf).astype(np.float64) @ np.where(odd, 0.0, np.abs(values))
+    return beside | (together > compute.largest)
 
 
 def weight_error(
