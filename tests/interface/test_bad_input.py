@@ -199,7 +199,7 @@ def test_is_refused_with_a_remedy(name):
         ),
         (
             lambda: attention(Q, Q, Q, score=Input(0) + Input(1)),
-            "score: got Input(1) with 0 operands, expected Input(0), the scaled product, to Input(0). "
+            "score: got Input(1) with 0 operands, expected Input(0), the scaled product, alone. "
             "Remedy: give operands= an array",
         ),
         (
