@@ -110,7 +110,11 @@ def test_it_is_refused_before_anything_is_run(name: str) -> None:
 def heard(*words: object, label: str = "") -> None: ...
 
 
-@pytest.mark.parametrize("listener", [None, print, heard, max, functools.partial(heard, label="a")], ids=repr)
+@pytest.mark.parametrize(
+    "listener",
+    [None, print, heard, max, functools.partial(heard, label="a")],
+    ids=["none", "print", "function", "no signature", "partial"],
+)
 def test_a_listener_that_takes_two_arguments_or_does_not_say_is_taken(listener: Any) -> None:
     check_listener(listener)
 
