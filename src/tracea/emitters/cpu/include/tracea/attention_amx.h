@@ -239,8 +239,8 @@ protected:
                 seen = Base::seen_by(places, scored.column, scored.rows, keys.first, keys.count);
                 scored.first_key = seen.low;
                 scored.last_key = seen.high;
-                scored.low = seen.low / tile;
-                scored.high = seen.low < seen.high ? (seen.high + tile - 1) / tile : scored.low;
+                scored.low = first_tile(seen);
+                scored.high = end_tile(seen);
                 scored.scores = scores + p % 2 * room * tile;
                 scored.weights = weights + p % 2 * (room / tile) * granule;
                 granules += (scored.high - scored.low) * queries.granules;
@@ -267,6 +267,12 @@ protected:
             }
             if (scores_one && scored.low < scored.high) find_peaks(scored, seen, state, products.work, scale, score);
         }
+    }
+
+    // The tiles of 32 keys that a panel of queries meets.
+    static TRACEA_INLINE int64_t first_tile(const typename Base::Seen& seen) { return seen.low / tile; }
+    static TRACEA_INLINE int64_t end_tile(const typename Base::Seen& seen) {
+        return seen.low < seen.high ? (seen.high + tile - 1) / tile : first_tile(seen);
     }
 
     // Tiles of products, from tile `low` on: rows of panels that lie `pitch` apart by one panel of queries.

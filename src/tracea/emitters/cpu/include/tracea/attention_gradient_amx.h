@@ -2,9 +2,9 @@
 //
 //   using Tile = AttentionGradientAmx;
 //   Tile::start(rows, depth, {peaks, totals, sums});
-//   Tile::peak<3>(queries, keys, state, scores, room, 0.125F, PlainScore{});     // for each block of keys: the first pass
+//   Tile::peak<3>(queries, keys, state, scores, room, 0.125F, PlainScore{});   // for each block of keys: the first pass
 //   Tile::begin(rows, width, grads, results, totals, deltas);                  // attention_gradient.h, of panels of floats
-//   Tile::step<3>(queries, keys, gradients, sums, scratch, 0.125F, ...);          // for each block of keys
+//   Tile::step<3>(queries, keys, room, 0.125F, PlainScore{}, PlainSlope{});    // for each block of keys
 //   Tile::end(rows, depth, sums, out, out_row, out_col);
 //
 // With weights W and slopes D, keys by queries: S = K Q^T, W's gradients V G^T, the queries' K^T D (columns by queries), the keys' D Q and the values' W G.
@@ -292,10 +292,6 @@ private:
         const AttentionQueries<float> places{nullptr,        queries.rows,  0, queries.first,
                                              queries.behind, queries.ahead, 0, queries.rows};
         return Base::seen_by(places, column, rows, keys.first, keys.count);
-    }
-    static TRACEA_INLINE int64_t first_tile(const Seen& seen) { return seen.low / tile; }
-    static TRACEA_INLINE int64_t end_tile(const Seen& seen) {
-        return seen.low < seen.high ? (seen.high + tile - 1) / tile : first_tile(seen);
     }
 
     static TRACEA_NOINLINE void place(Sloped& panel, int64_t p, const AmxGradientQueries& queries,
