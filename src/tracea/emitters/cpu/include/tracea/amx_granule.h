@@ -30,19 +30,22 @@ namespace detail {
 
 // One product of terms, or rather its four tiles, behind the loads of what is not in its registers yet: products hide loads in either order, but where another
 // program uses the core's other hardware thread, which hides nothing, loads between products cost a tenth more (benchmarks/NOTES.md). `errand(slot)` is called
-// after each product: slots count from First on.
+// after each product: slots count from First on. `hidden`: sums 1 or 2 that nobody will read, which take no product.
 enum class Loads { kBoth, kA, kB };
 
+constexpr int kNoTile = -1;
+
 template <Loads What, int First, bool Once, class Errand>
-TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand) {
+TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand,
+                                  int hidden) {
     if constexpr (What == Loads::kB) {
         tiles.load<6>(b);
         tiles.load<7>(b + kTileElements);
         tiles.dot<0, 4, 6>();
         errand(constant<First>{});
-        tiles.dot<2, 5, 6>();
+        if (TRACEA_LIKELY(hidden != 2)) tiles.dot<2, 5, 6>();
         errand(constant<First + 1>{});
-        tiles.dot<1, 4, 7>();
+        if (TRACEA_LIKELY(hidden != 1)) tiles.dot<1, 4, 7>();
         errand(constant<First + 2>{});
         tiles.dot<3, 5, 7>();
         errand(constant<First + 3>{});
@@ -60,9 +63,9 @@ TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf1
         }
         tiles.dot<0, 4, 6>();
         errand(constant<First>{});
-        tiles.dot<1, 4, 7>();
+        if (TRACEA_LIKELY(hidden != 1)) tiles.dot<1, 4, 7>();
         errand(constant<First + 1>{});
-        tiles.dot<2, 5, 6>();
+        if (TRACEA_LIKELY(hidden != 2)) tiles.dot<2, 5, 6>();
         errand(constant<First + 2>{});
         tiles.dot<3, 5, 7>();
         errand(constant<First + 3>{});
@@ -72,18 +75,18 @@ TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf1
 // The terms of A lie a_term elements apart. Once: nothing else will read them before the first-level cache has seen all of B.
 template <int Terms, bool Once = false, class Errand>
 TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand,
-                                    int64_t a_term = 2 * kTileElements) {
+                                    int64_t a_term = 2 * kTileElements, int hidden = kNoTile) {
     static_assert(Terms == 1 || Terms == 3, "one term or three");
     constexpr int64_t next = 2 * kTileElements;  // from a term to the one after it
     if constexpr (Terms == 3) {
-        multiply_terms<Loads::kBoth, 0, Once>(tiles, a + 2 * a_term, b, errand);
-        multiply_terms<Loads::kA, 4, Once>(tiles, a + a_term, b, errand);
-        multiply_terms<Loads::kB, 8, Once>(tiles, a, b + next, errand);
-        multiply_terms<Loads::kA, 12, Once>(tiles, a, b, errand);
-        multiply_terms<Loads::kB, 16, Once>(tiles, a, b + 2 * next, errand);
-        multiply_terms<Loads::kB, 20, Once>(tiles, a, b, errand);
+        multiply_terms<Loads::kBoth, 0, Once>(tiles, a + 2 * a_term, b, errand, hidden);
+        multiply_terms<Loads::kA, 4, Once>(tiles, a + a_term, b, errand, hidden);
+        multiply_terms<Loads::kB, 8, Once>(tiles, a, b + next, errand, hidden);
+        multiply_terms<Loads::kA, 12, Once>(tiles, a, b, errand, hidden);
+        multiply_terms<Loads::kB, 16, Once>(tiles, a, b + 2 * next, errand, hidden);
+        multiply_terms<Loads::kB, 20, Once>(tiles, a, b, errand, hidden);
     } else {
-        multiply_terms<Loads::kBoth, 0, Once>(tiles, a, b, errand);
+        multiply_terms<Loads::kBoth, 0, Once>(tiles, a, b, errand, hidden);
     }
 }
 

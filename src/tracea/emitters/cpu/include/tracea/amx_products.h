@@ -56,11 +56,12 @@ public:
         tiles_.load<3>(sums + kTileRows * stride + kTileColumns, stride);
         some_apart_ = false;
     }
-    // Of a granule that is multiplied in float the steps from `from` to `to` - 1 count.
-    TRACEA_INLINE void add_granule(const bf16* a, const bf16* b, bool is_safe, int64_t from, int64_t to) {
+    // Of a granule that is multiplied in float the steps from `from` to `to` - 1 count. `hidden`: sums that nobody will read (amx_granule.h).
+    TRACEA_INLINE void add_granule(const bf16* a, const bf16* b, bool is_safe, int64_t from, int64_t to,
+                                   int hidden = detail::kNoTile) {
         const auto between = [&](auto slot) TRACEA_LAMBDA { errand<slot>(); };
         if (TRACEA_LIKELY(is_safe)) {
-            detail::multiply_granule<terms, Work::reads_once>(tiles_, a, b, between);
+            detail::multiply_granule<terms, Work::reads_once>(tiles_, a, b, between, 2 * kTileElements, hidden);
         } else {
             if (!some_apart_) memset(apart_, 0, sizeof apart_);
             some_apart_ = true;

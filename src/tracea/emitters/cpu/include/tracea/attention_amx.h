@@ -24,48 +24,13 @@
 #include "tracea/amx_granule.h"
 #include "tracea/amx_products.h"
 #include "tracea/attention.h"
+#include "tracea/attention_amx_operands.h"
 #include "tracea/config.h"
 #include "tracea/pack_terms.h"
 #include "tracea/unroll.h"
 #include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE
-
-// Rows of queries, keys, values or results as they lie in memory.
-struct AmxRows {
-    const void* rows;
-    int64_t stride_bytes;
-    int64_t bytes;
-};
-
-// A block of queries in panels that lie `pitch` elements apart; the rest is AttentionQueries'.
-struct AmxQueries {
-    const bf16* panels;
-    int64_t pitch;
-    int64_t granules;  // of the depth
-    int64_t rows;
-    int64_t first;
-    int64_t behind;
-    int64_t ahead;
-    int64_t begin;
-    int64_t end;
-    AmxRows query_rows;
-    AmxRows result_rows;
-};
-
-// A block of keys in panels of 32, and their values in panels of 32 columns, which lie so many elements apart. What follows the rows that they were
-// packed from is packed next, for this task or another: it is asked for meanwhile.
-struct AmxKeys {
-    const bf16* keys;
-    int64_t key_pitch;
-    const bf16* values;
-    int64_t value_pitch;
-    int64_t count;
-    int64_t width;
-    int64_t first;
-    AmxRows key_rows;
-    AmxRows value_rows;
-};
 
 class AttentionAmx : public AttentionTile<float, 1, kAmxTile / VecF::lanes, 1> {
 protected:
@@ -96,48 +61,6 @@ protected:
         TRACEA_INLINE bf16* weights_of(int64_t t) const { return weights + (t - low) * granule; }
     };
 
-    // Lines that the next block needs, or the next task: the rows behind keys, values and queries, one after the other, and where the results will go.
-    class Asking {
-    public:
-        TRACEA_INLINE Asking(const AmxQueries& queries, const AmxKeys& keys) {
-            const int64_t rows = queries.rows < keys.count ? queries.rows : keys.count;
-            begin(0, keys.key_rows, keys.count, rows);
-            begin(1, keys.value_rows, keys.count, rows);
-            begin(2, queries.query_rows, queries.rows, rows);
-            begin(3, queries.result_rows, 0, rows);
-        }
-        TRACEA_INLINE void ask() {
-            if (which_ == 4) return;
-            Range& of = ranges_[which_];
-            if (which_ < 3) {
-                prefetch_l2(of.row + of.byte);
-            } else {
-                prefetch_l1_write(of.row + of.byte);
-            }
-            of.byte += line;
-            if (of.byte < of.bytes) return;
-            of.byte = 0;
-            of.row += of.stride_bytes;
-            if (--of.left <= 0) ++which_;
-        }
-
-    private:
-        static constexpr int64_t line = 64;
-        struct Range {
-            const uint8_t* row;
-            int64_t stride_bytes;
-            int64_t bytes;
-            int64_t byte;
-            int64_t left;
-        };
-        TRACEA_INLINE void begin(int range, const AmxRows& of, int64_t behind, int64_t rows) {
-            const auto* first = static_cast<const uint8_t*>(of.rows);
-            ranges_[range] = {first + behind * of.stride_bytes, of.stride_bytes, of.bytes, 0, rows};
-        }
-        Range ranges_[4];
-        int which_ = 0;
-    };
-
     // The weights of a panel, or only their totals: rows r and r + 16 of a tile at a time, whose terms are words of one row.
     template <int Terms, bool Keeps>
     struct Weighing {
@@ -146,7 +69,7 @@ protected:
         Panel* panel;
         float factor;
         float least;
-        Asking asking;
+        AmxAsking asking;
 
         TRACEA_NOINLINE void piece(int64_t index) {
             if constexpr (Keeps) {
@@ -225,13 +148,15 @@ protected:
                                              queries.ahead, queries.begin, queries.end};
         Panel on_way[3];
         const float factor = (std::is_same_v<Score, PlainScore> ? scale : 1.0F) * 1.44269504088896340736F;
-        Products<Terms, Keeps> products({nullptr, factor, -126.0F / factor, Asking(queries, keys)});
+        Products<Terms, Keeps> products({nullptr, factor, -126.0F / factor, AmxAsking(queries, keys)});
         for (int64_t p = 0; p < panels + 2; ++p) {
             Panel& scored = on_way[p % 3];
             Panel& weighed = on_way[(p + 2) % 3];  // the one before
             Panel& summed = on_way[(p + 1) % 3];   // and the one before that
             typename Base::Seen seen{};
             int64_t granules = 0;
+            Scoring<Score> scoring(scored, seen, scale, score);
+            const auto score_tile = [&]() TRACEA_LAMBDA { scoring.next(); };
             const bool scores_one = p < panels;
             if (scores_one) {
                 scored.column = p * tile;
@@ -243,6 +168,7 @@ protected:
                 scored.high = end_tile(seen);
                 scored.scores = scores + p % 2 * room * tile;
                 scored.weights = weights + p % 2 * (room / tile) * granule;
+                scoring.begin(state);
                 granules += (scored.high - scored.low) * queries.granules;
             }
             const bool weighs_one = p >= 1 && p <= panels && weighed.low < weighed.high;
@@ -253,19 +179,20 @@ protected:
                 products.give(weighed.low * kTileRows, weighed.high * kTileRows, granules);
             }
             if (scores_one) {
-                multiply_rows<Terms>(products, scored.low, scored.high, keys.keys, keys.key_pitch,
-                                     queries.panels + p * queries.pitch, queries.granules, scored.scores);
+                multiply_rows<Terms>(products, scored.low, scored.high, seen, keys.keys, keys.key_pitch,
+                                     queries.panels + p * queries.pitch, queries.granules, scored.scores, score_tile);
             }
             if constexpr (Keeps) {
-                if (sums_one) multiply_values(products, summed, keys, width_tiles, state);
+                if (sums_one) multiply_values(products, summed, keys, width_tiles, state, score_tile);
             }
             products.finish();
+            scoring.finish();
             if (weighs_one) {
                 unroll<vectors>([&](auto v) TRACEA_LAMBDA {
                     store(state.totals + weighed.column + v * V::lanes, load<V>(weighed.total + v * V::lanes));
                 });
             }
-            if (scores_one && scored.low < scored.high) find_peaks(scored, seen, state, products.work, scale, score);
+            if (scores_one && scored.low < scored.high) settle(scored, state, products.work);
         }
     }
 
@@ -275,25 +202,30 @@ protected:
         return seen.low < seen.high ? (seen.high + tile - 1) / tile : first_tile(seen);
     }
 
-    // Tiles of products, from tile `low` on: rows of panels that lie `pitch` apart by one panel of queries.
-    template <int Terms, class Work>
-    static TRACEA_INLINE void multiply_rows(AmxProducts<Work>& products, int64_t low, int64_t high, const bf16* rows,
-                                            int64_t pitch, const bf16* queries, int64_t granules, float* to) {
+    // Tiles of products, from tile `low` on: rows of panels that lie `pitch` apart by one panel of queries. Where a mask's edge leaves no query of a half any key
+    // of a half, their quarter of the tile stays zero. `beneath` is called under the products of each tile but the first.
+    template <int Terms, class Work, class Beneath>
+    static TRACEA_INLINE void multiply_rows(AmxProducts<Work>& products, int64_t low, int64_t high,
+                                            const typename Base::Seen& seen, const bf16* rows, int64_t pitch,
+                                            const bf16* queries, int64_t granules, float* to, const Beneath& beneath) {
         for (int64_t t = low; t < high; ++t, to += tile * tile) {
             const bf16* a = rows + t * pitch;
+            const int hidden =
+                t * tile <= seen.low_of_first ? 1 : (t * tile >= seen.high_of_first ? 2 : detail::kNoTile);
             products.begin();
             for (int64_t g = 0; g < granules; ++g) {
                 const bf16* b = queries + g * granule;
                 const bool is_safe = !is_unsafe(a + g * granule) && !is_unsafe(b);
-                products.add_granule(a + g * granule, b, is_safe, 0, kGranule);
+                products.add_granule(a + g * granule, b, is_safe, 0, kGranule, hidden);
+                if (g == 0 && t > low) beneath();
             }
             products.take(to);
         }
     }
 
-    template <int Terms>
+    template <int Terms, class Beneath>
     static TRACEA_INLINE void multiply_values(Products<Terms, true>& products, const Panel& panel, const AmxKeys& keys,
-                                              int64_t width_tiles, const State& state) {
+                                              int64_t width_tiles, const State& state, const Beneath& beneath) {
         alignas(64) float sums[kAmxTile * kAmxTile];
         for (int64_t x = 0; x < width_tiles; ++x) {
             const bf16* a = keys.values + x * keys.value_pitch;
@@ -302,6 +234,7 @@ protected:
                 const int64_t from = Base::clamp(panel.first_key - t * tile, 0, tile);
                 const int64_t to = Base::clamp(panel.last_key - t * tile, 0, tile);
                 products.add_granule(a + t * granule, panel.weights_of(t), !is_unsafe(a + t * granule), from, to);
+                if (x == 0 && t == panel.low) beneath();
             }
             products.take(sums);
             const int64_t rows = keys.width - x * tile < tile ? keys.width - x * tile : tile;
@@ -325,24 +258,66 @@ protected:
         for (int64_t i = from * tile; i < to * tile; i += V::lanes) store(scores + i, broadcast<V>(-__builtin_inff()));
     }
 
-    // The scores of a panel as they count, and what its weights will be relative to.
-    template <class Weighing, class Score>
-    static TRACEA_NOINLINE void find_peaks(Panel& panel, const typename Base::Seen& seen, const State& state,
-                                           const Weighing& weighing, float scale, const Score& score) {
+    // The scores of a panel as they count, and their peaks, a tile at a time.
+    template <class Score>
+    class Scoring {
+    public:
+        TRACEA_INLINE Scoring(Panel& panel, const typename Base::Seen& seen, float scale, const Score& score)
+            : panel_(panel), seen_(seen), scale_(scale), score_(score) {}
+
+        TRACEA_INLINE void begin(const State& state) {
+            next_ = panel_.low;
+            end_ = panel_.high;
+            for (int64_t i = 0; i < tile; i += V::lanes)
+                store(panel_.top + i, load<V>(state.peaks + panel_.column + i));
+        }
+        TRACEA_INLINE void next() {
+            if (next_ < end_) piece();
+        }
+        TRACEA_INLINE void finish() {
+            while (next_ < end_) piece();
+        }
+
+    private:
+        TRACEA_NOINLINE void piece() {
+            const int64_t first = next_++ * tile;
+            const int64_t end = first + tile;
+            float* scores = panel_.scores + (first - panel_.low * tile) * tile;
+            typename Base::Seen seen = seen_;
+            seen.low = first;  // the first row of scores
+            const typename Base::Place place{panel_.column, panel_.rows};
+            V peak[vectors];
+            unroll<vectors>([&](auto v) TRACEA_LAMBDA { peak[v] = load<V>(panel_.top + v * V::lanes); });
+            if (TRACEA_LIKELY(first >= seen.whole_low && end <= seen.whole_high)) {
+                Base::template score_keys<false>(first, end, scores, seen, scale_, place, score_, peak);
+            } else {
+                const auto within = [&](int64_t key) TRACEA_LAMBDA { return Base::clamp(key, first, end); };
+                const bool some = seen.whole_low < seen.whole_high;
+                const int64_t low = within(seen_.low), high = within(seen.high);
+                const int64_t whole_low = some ? within(seen.whole_low) : high;
+                const int64_t whole_high = some ? within(seen.whole_high) : high;
+                hide(scores, 0, low - first);
+                Base::template score_keys<true>(low, whole_low, scores, seen, scale_, place, score_, peak);
+                Base::template score_keys<false>(whole_low, whole_high, scores, seen, scale_, place, score_, peak);
+                Base::template score_keys<true>(whole_high, high, scores, seen, scale_, place, score_, peak);
+                hide(scores, high - first, tile);
+            }
+            unroll<vectors>([&](auto v) TRACEA_LAMBDA { store(panel_.top + v * V::lanes, peak[v]); });
+        }
+        Panel& panel_;
+        const typename Base::Seen& seen_;
+        float scale_;
+        const Score& score_;
+        int64_t next_ = 0;
+        int64_t end_ = 0;
+    };
+
+    // What a panel's weights will be relative to.
+    template <class Weighing>
+    static TRACEA_NOINLINE void settle(Panel& panel, const State& state, const Weighing& weighing) {
         float* peaks = state.peaks + panel.column;
         V peak[vectors];
-        unroll<vectors>([&](auto v) TRACEA_LAMBDA { peak[v] = load<V>(peaks + v * V::lanes); });
-        const bool some = seen.whole_low < seen.whole_high;
-        const int64_t whole_low = some ? seen.whole_low : seen.high;
-        const int64_t whole_high = some ? seen.whole_high : seen.high;
-        const typename Base::Place place{panel.column, panel.rows};
-        typename Base::Seen all = seen;
-        all.low = panel.low * tile;  // the first row of scores
-        hide(panel.scores, 0, seen.low - all.low);
-        Base::template score_keys<true>(seen.low, whole_low, panel.scores, all, scale, place, score, peak);
-        Base::template score_keys<false>(whole_low, whole_high, panel.scores, all, scale, place, score, peak);
-        Base::template score_keys<true>(whole_high, seen.high, panel.scores, all, scale, place, score, peak);
-        hide(panel.scores, seen.high - all.low, panel.high * tile - all.low);
+        unroll<vectors>([&](auto v) TRACEA_LAMBDA { peak[v] = load<V>(panel.top + v * V::lanes); });
         const V factor = broadcast<V>(weighing.factor);
         const V least = broadcast<V>(weighing.least);
         panel.is_first = true;

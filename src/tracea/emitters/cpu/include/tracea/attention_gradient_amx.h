@@ -269,10 +269,13 @@ public:
                 products.give(sloped.low * pieces, sloped.high * pieces, granules);
             }
             if (scores_one) {
-                multiply_rows<Terms>(products, scored.low, scored.high, keys.keys.panels, keys.keys.pitch,
-                                     queries.queries.panels + p * queries.queries.pitch, depth_tiles, scored.scores);
-                multiply_rows<Terms>(products, scored.low, scored.high, keys.values.panels, keys.values.pitch,
-                                     queries.grads.panels + p * queries.grads.pitch, width_tiles, scored.slopes);
+                const auto nothing = [] {};
+                multiply_rows<Terms>(products, scored.low, scored.high, scored.seen, keys.keys.panels, keys.keys.pitch,
+                                     queries.queries.panels + p * queries.queries.pitch, depth_tiles, scored.scores,
+                                     nothing);
+                multiply_rows<Terms>(products, scored.low, scored.high, scored.seen, keys.values.panels,
+                                     keys.values.pitch, queries.grads.panels + p * queries.grads.pitch, width_tiles,
+                                     scored.slopes, nothing);
             }
             if (sums_one) add_to_queries<Terms>(products, summed, queries, keys, depth_tiles);
             products.finish();
