@@ -28,6 +28,7 @@ IMAGE, CHANNEL = TensorType((2, 3, 8, 8), DType.F32), TensorType((3, 1, 1), DTyp
         "conv2d --channels 8 --size 16 --filters 8 --kernel 3 --accuracy normwise",
         "conv1d --batch 3 --channels 8 --size 100 --filters 4 --kernel 5 --dilation 2",
         "attention --batch 2 --heads 8 --kv-heads 2 --seq 16 --kv-seq 32 --dim 64 --causal --window 4",
+        "attention_gradient --batch 2 --heads 8 --kv-heads 2 --seq 16 --kv-seq 32 --dim 64 --causal --window 4",
         "softmax --rows 8 --columns 16 --epilogue ''",
         "rms_norm --rows 8 --columns 16 --epilogue weight,silu",
         "pointwise --rows 8 --columns 16 --epilogue bias,gelu,gate",

@@ -185,12 +185,13 @@ def test_the_documented_activations_are_those_there_are() -> None:
     assert f"`{' '.join(activation_names())}`" in text
 
 
-def test_attention_refuses_an_epilogue_and_several_batches_each_by_its_own_words() -> None:
+@pytest.mark.parametrize("kind", ["attention", "attention_gradient"])
+def test_attention_refuses_an_epilogue_and_several_batches_each_by_its_own_words(kind: str) -> None:
     flags = ProblemFlags(heads=2, seq=64, dim=32)
-    with pytest.raises(InvalidOption, match="--epilogue: got relu, expected none: attention takes none"):
-        parse_op("attention", replace(flags, epilogue="relu"))
-    with pytest.raises(InvalidOption, match=r"--batch: got 2,3, expected a number of sequences\. Remedy"):
-        parse_op("attention", replace(flags, batch="2,3"))
+    with pytest.raises(InvalidOption, match=f"--epilogue: got relu, expected none: {kind} takes none"):
+        parse_op(kind, replace(flags, epilogue="relu"))
+    with pytest.raises(InvalidOption, match=rf"--batch: got 2,3, .* of sequences\. Remedy: {kind} --heads"):
+        parse_op(kind, replace(flags, batch="2,3"))
 
 
 @pytest.mark.parametrize(

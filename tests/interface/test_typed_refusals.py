@@ -42,6 +42,11 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
         lambda: tracea.ops.conv2d(X[None, None], X[None, None], padding=bytearray(b"ab")),
     ),
     "operands": (InvalidOp, "operands", lambda: tracea.ops.attention(Q, Q, Q, operands=5)),
+    "an operand that no score reads": (
+        InvalidOp,
+        r"operands\[0\]",
+        lambda: tracea.ops.attention(Q, Q, Q, score=Input(0) * Input(2), operands=(torch.ones(5), torch.ones(5))),
+    ),
     "score": (InvalidOp, "score", lambda: tracea.ops.attention(Q, Q, Q, score=[1])),
     "reduction": (
         InvalidOp,

@@ -57,7 +57,7 @@ def _text(kind: str, flags: ProblemFlags) -> str:
 
 def _candidates(op: Op) -> Iterator[tuple[str, ProblemFlags]]:
     """Return flags that may say the op, the likeliest first."""
-    from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, PointwiseOp, RowOp
+    from tracea.core.op import AttentionGradientOp, AttentionOp, Conv2dOp, GemmOp, PointwiseOp, RowOp
 
     match op:
         case GemmOp():
@@ -65,7 +65,9 @@ def _candidates(op: Op) -> Iterator[tuple[str, ProblemFlags]]:
         case Conv2dOp():
             yield from _convolutions(op)
         case AttentionOp():
-            yield from _attentions(op)
+            yield "attention", _attention(op)
+        case AttentionGradientOp():
+            yield "attention_gradient", _attention(op.forward)
         case RowOp() | PointwiseOp():
             yield from _rows(op)
         case _:
@@ -115,21 +117,18 @@ def _convolutions(op: Conv2dOp) -> Iterator[tuple[str, ProblemFlags]]:
             yield kind, replace(of, **said, channels_last=last)
 
 
-def _attentions(op: AttentionOp) -> Iterator[tuple[str, ProblemFlags]]:
+def _attention(op: AttentionOp) -> ProblemFlags:
     (batch, heads, seq, dim), (_, kv_heads, kv_seq, _) = op.q.static_shape, op.k.static_shape
-    yield (
-        "attention",
-        ProblemFlags(
-            batch=str(batch) if batch > 1 else "",
-            heads=heads,
-            kv_heads=kv_heads if kv_heads != heads else None,
-            seq=seq,
-            kv_seq=kv_seq if kv_seq != seq else None,
-            dim=dim,
-            causal=op.causal,
-            window=op.window,
-            dtype=op.q.dtype.value,
-        ),
+    return ProblemFlags(
+        batch=str(batch) if batch > 1 else "",
+        heads=heads,
+        kv_heads=kv_heads if kv_heads != heads else None,
+        seq=seq,
+        kv_seq=kv_seq if kv_seq != seq else None,
+        dim=dim,
+        causal=op.causal,
+        window=op.window,
+        dtype=op.q.dtype.value,
     )
 
 

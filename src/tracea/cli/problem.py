@@ -41,8 +41,8 @@ def parse_op(kind: str, flags: ProblemFlags, *, target: str | None = None) -> Op
             return _gemm(flags)
         case "conv1d" | "conv2d":
             return _convolution(kind, flags)
-        case "attention":
-            return _attention(flags)
+        case "attention" | "attention_gradient":
+            return _attention(kind, flags)
         case "pointwise":
             return _pointwise(flags)
         case _:
@@ -243,16 +243,16 @@ def _of_one_row(name: str, text: str | None, default: int | None, *, example: st
     return row, along
 
 
-def _attention(flags: ProblemFlags) -> Op:
-    from tracea.core.op import AttentionOp
+def _attention(kind: str, flags: ProblemFlags) -> Op:
+    from tracea.core.op import AttentionGradientOp, AttentionOp
     from tracea.core.tensor_type import TensorType
 
-    example = "attention --heads 8 --seq 512 --dim 64"
+    example = f"{kind} --heads 8 --seq 512 --dim 64"
     batch = _batch(flags.batch) or (1,)
     if flags.epilogue:
         remedy = f"leave it out: {example}; a fused tail is a gemm's, a conv2d's or a row's"
         raise InvalidOption(
-            field="--epilogue", got=flags.epilogue, expected="none: attention takes none", remedy=remedy
+            field="--epilogue", got=flags.epilogue, expected=f"none: {kind} takes none", remedy=remedy
         )
     if len(batch) != 1:
         raise InvalidOption(
@@ -263,7 +263,8 @@ def _attention(flags: ProblemFlags) -> Op:
     kv_heads, kv_seq = flags.kv_heads or heads, seq if flags.kv_seq is None else flags.kv_seq
     q, k = ((*batch, heads, seq, dim), (*batch, kv_heads, kv_seq, dim))
     queries, keys = TensorType(q, parse_dtype(flags.dtype)), TensorType(k, parse_dtype(flags.dtype))
-    return AttentionOp(q=queries, k=keys, v=keys, causal=flags.causal, window=flags.window)
+    forward = AttentionOp(q=queries, k=keys, v=keys, causal=flags.causal, window=flags.window)
+    return forward if kind == "attention" else AttentionGradientOp(forward=forward, grad=queries, y=queries)
 
 
 def _pair(name: str, text: str | None, default: int | None = None, *, example: str = "") -> tuple[int, int]:

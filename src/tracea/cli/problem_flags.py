@@ -14,6 +14,7 @@ KINDS: Final = (
     "conv1d",
     "conv2d",
     "attention",
+    "attention_gradient",
     "softmax",
     "log_softmax",
     "layer_norm",
@@ -37,11 +38,13 @@ _CONVOLUTION: Final = (
     "--constant-w",
     "--accuracy",
 )
+_ATTENTION: Final = ("--heads", "--kv-heads", "--seq", "--kv-seq", "--dim", "--causal", "--window", "--batch")
 FLAGS_OF_KIND: Final = {
     "gemm": ("-m", "-n", "-k", "--batch", "--transpose-a", "--transpose-b", "--constant-b", "--out"),
     "conv1d": _CONVOLUTION,
     "conv2d": _CONVOLUTION,
-    "attention": ("--heads", "--kv-heads", "--seq", "--kv-seq", "--dim", "--causal", "--window", "--batch"),
+    "attention": _ATTENTION,
+    "attention_gradient": _ATTENTION,
 }
 
 
@@ -87,19 +90,19 @@ class ProblemFlags:
     accuracy: str | None = None
     """conv1d, conv2d: elementwise, the default, or normwise, for finite images, which allows fewer products"""
     heads: int | None = None
-    """attention: heads of the queries"""
+    """attention and its gradient: heads of the queries"""
     kv_heads: int | None = None
-    """attention: heads of the keys, which the others share; by default as many"""
+    """attention and its gradient: heads of the keys, which the others share; by default as many"""
     seq: int | None = None
-    """attention: queries"""
+    """attention and its gradient: queries"""
     kv_seq: int | None = None
-    """attention: keys; by default as many as queries"""
+    """attention and its gradient: keys; by default as many as queries"""
     dim: int | None = None
-    """attention: elements of a head"""
+    """attention and its gradient: elements of a head"""
     causal: Annotated[bool, Parameter(negative=())] = False
-    """attention: no query sees a later key"""
+    """attention and its gradient: no query sees a later key"""
     window: int | None = None
-    """attention: keys on each side that a query sees, itself among them"""
+    """attention and its gradient: keys on each side that a query sees, itself among them"""
     rows: int | None = None
     """softmax, log_softmax, layer_norm, rms_norm, pointwise: number of rows"""
     columns: int | None = None

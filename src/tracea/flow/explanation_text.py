@@ -185,6 +185,8 @@ def _roof(found: Explanation) -> Iterator[str]:
     roof = found.roof
     if isinstance(roof, NoRoof):
         yield _line("Limits", f"not known: {roof.because}. Remedy: {roof.remedy}")
+    elif not roof.least_us:
+        yield _line("Limits", "none: nothing is computed, read or written")
     else:
         peak, bandwidth = roof.ceilings.peak_gflops, roof.ceilings.bandwidth_gbytes
         place = f"the {roof.holder}" if roof.holder else "memory"
@@ -215,9 +217,11 @@ def _roof(found: Explanation) -> Iterator[str]:
     latency = found.latency_us
     if latency is None:
         remedy = f"{_search(found)} measures it" if found.is_here else "only the machine itself can tell"
-        yield _line("Measured", f"not yet; {remedy}")
+        is_empty = 0 in found.op.infer().shape
+        yield _line("Measured", "nothing to time: the result is empty" if is_empty else f"not yet; {remedy}")
         return
-    distance = "" if isinstance(roof, NoRoof) else f", {latency / roof.least_us:.2f} times {_limit(roof)}"
+    is_known = isinstance(roof, Roof) and roof.least_us > 0
+    distance = f", {latency / roof.least_us:.2f} times {_limit(roof)}" if is_known else ""
     speed = f"{shown_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}"
     if found.shipped:
         yield _line("Shipped", f"{speed}; no time of this machine: {_search(found)} measures it here")

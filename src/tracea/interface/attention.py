@@ -68,7 +68,7 @@ def attention(
     for what a block_mask hides. causal and window hold besides.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
-    a scale that is not finite, a score that names more operands than there are, or what does not go together.
+    a scale that is not finite, a score that names other operands than there are, or what does not go together.
     """
     others, window = checked_operands(operands, score), checked_window(window)
     band = Band(
@@ -171,7 +171,7 @@ def forward_op(
 ) -> AttentionOp:
     """Return the op of a call whose q, k, v, mask and score's operands are given from ``first`` on.
 
-    Raises: InvalidShape, InvalidDType; InvalidOp: the score names more operands than there are.
+    Raises: InvalidShape, InvalidDType; InvalidOp: the score names more operands than there are, or fewer.
     """
     q, k, v, mask = *(given.type(first + i) for i in range(3)), given.optional(first + 3)
     for name, type_ in (("q", q), ("k", k), ("v", v)):
@@ -212,6 +212,14 @@ def forward_op(
             if others
             else "Input(0), the scaled product, alone",
             remedy="give operands= an array for each of Input(1), Input(2) ...",
+        )
+    unread = [i for i in range(len(others)) if i + 1 not in score.inputs()]
+    if unread:
+        raise InvalidOp(
+            field=f"operands[{unread[0]}]",
+            got="an array that the score does not read",
+            expected=f"one that it names, as Input({unread[0] + 1})",
+            remedy="leave it out, or write it into score=",
         )
     if mask is not None:
         # The arrays come in the order q, k, v, mask, operands: the mask is the first of the score's.
