@@ -150,13 +150,15 @@ PACKED = {
     "room for one panel": (AttentionStep, lambda node: replace(node, scores=narrowed(node.scores, 0))),
     "weights of fewer keys": (AttentionStep, lambda node: replace(node, weights=narrowed(node.weights, 1))),
     "no weights": (AttentionStep, lambda node: replace(node, weights=None)),
-    "one term of f32": (AttentionStep, lambda node: replace(node, intrinsic=one_term(node.intrinsic))),
+    "one term of f32": (AttentionStep, lambda node: replace(node, intrinsic=reading(1, node.intrinsic))),
+    "two terms of f32": (AttentionStep, lambda node: replace(node, intrinsic=reading(2, node.intrinsic))),
     "keys as values": (AttentionStep, lambda node: replace(node, values=node.keys)),
 }
 
 
-def one_term(intrinsic: Intrinsic) -> Intrinsic:
-    return replace(intrinsic, attributes=tuple((k, 1 if k == "operand_terms" else v) for k, v in intrinsic.attributes))
+def reading(terms: int, intrinsic: Intrinsic) -> Intrinsic:
+    attributes = ((k, terms if k == "operand_terms" else v) for k, v in intrinsic.attributes)
+    return replace(intrinsic, attributes=tuple(attributes))
 
 
 def moved(pack: Pack, axis: int) -> Pack:
@@ -176,6 +178,22 @@ def test_a_planted_mistake_is_refused(mistake: str) -> None:
     kind, change = {**MISTAKES, **PACKED}[mistake]
     with pytest.raises(ProofFailed):
         prove(changed(kernel, kind, change))
+
+
+def test_as_many_terms_are_read_as_hold_the_operands() -> None:
+    for dtype, least in (("bf16", 1), ("f16", 2), ("dense", 3)):
+        kernel = build(CASES[f"amx_attention_{dtype}"], "amx").kernel
+        for terms in (1, 2, 3):
+            read = changed(
+                kernel, AttentionStep, lambda node, terms=terms: replace(node, intrinsic=reading(terms, node.intrinsic))
+            )
+            if terms >= least:
+                assert prove(read).about("routines")
+            else:
+                with pytest.raises(
+                    ProofFailed, match=f"{terms} of the 3 terms of {'f32' if dtype == 'dense' else dtype} are read"
+                ):
+                    prove(read)
 
 
 def test_only_granules_of_terms_are_turned() -> None:

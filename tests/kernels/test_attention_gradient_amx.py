@@ -18,7 +18,7 @@ from tests.kernels.attention_cases import (
 from tests.kernels.conformance import build, check, random_inputs, run, unit_of
 from tests.kernels.on_tiles import on_both
 from tests.kernels.planted import assert_refused, changed
-from tests.kernels.test_attention_amx import narrowed, one_term
+from tests.kernels.test_attention_amx import narrowed, reading
 from tests.kernels.test_attention_gradient import MISTAKES, moved, pack, with_results
 
 from tracea.core.dtype import DType
@@ -176,8 +176,8 @@ PACKED = {
     "columns of another head": (Pack, pack("key_columns", moved("source", 1))),
     "gradients of other queries": (Pack, pack("grad_panels", moved("source"))),
     "deltas of other queries": (Pack, pack("grads", moved("source"))),
-    "one term of f32": (AttentionGradient, lambda n: replace(n, intrinsic=one_term(n.intrinsic))),
-    "one term of f32 for peaks": (AttentionPeaks, lambda n: replace(n, intrinsic=one_term(n.intrinsic))),
+    "one term of f32": (AttentionGradient, lambda n: replace(n, intrinsic=reading(1, n.intrinsic))),
+    "two terms of f32 for peaks": (AttentionPeaks, lambda n: replace(n, intrinsic=reading(2, n.intrinsic))),
     "no room for slopes": (AttentionGradient, lambda n: replace(n, terms=None)),
     "peaks of other keys": (Pack, pack("peak_keys", moved("source"))),
     "another count of keys": (AttentionGradient, lambda n: replace(n, count=n.count - 1)),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+
+from tracea.core.dtype import DType
 
 __all__ = [
     "channelwise_product",
@@ -14,6 +17,7 @@ __all__ = [
     "plain_product",
     "rows_terms_product",
     "split_terms",
+    "terms_of",
     "terms_product",
     "terms_window_product",
     "window_dot",
@@ -55,6 +59,12 @@ def split_terms(x: Array, terms: int, dtype: np.dtype[Any]) -> Array:
         with np.errstate(invalid="ignore"):
             rest = np.where(np.isfinite(part.astype(np.float32)), rest - part.astype(np.float32), np.float32(0))
     return np.stack(parts, axis=-2)
+
+
+def terms_of(dtype: DType) -> int:
+    """Return how many bfloat16 terms hold every normal value of a float: each takes its number of digits at least."""
+    digits, digits_of_term = (1 - round(math.log2(of.eps)) for of in (dtype, DType.BF16))
+    return -(-digits // digits_of_term)
 
 
 def join_terms(panels: Array, terms: int) -> Array:

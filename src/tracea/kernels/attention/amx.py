@@ -31,6 +31,7 @@ from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import ceil_div
+from tracea.semantic.intrinsics import terms_of
 from tracea.semantic.nodes import Pack, Region
 from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.schedule import MOST_OF_TILE, Schedule
@@ -94,8 +95,8 @@ def _pack(source: Region, target: Region, *, axis: int, turned: bool) -> Pack:
 
 
 def tile_routine(name: str, *types: TensorType) -> Intrinsic:
-    """Return the routine of operands that are packed as sums of terms: of those of bf16 the first one is all."""
-    terms = 1 if all(type_.dtype is DType.BF16 for type_ in types) else _TERMS
+    """Return the routine of operands that are packed as sums of terms; it reads those that are not zero."""
+    terms = max(terms_of(type_.dtype) for type_ in types)
     return Intrinsic(
         name=name,
         meaning=as_given,

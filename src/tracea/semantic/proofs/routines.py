@@ -11,6 +11,7 @@ from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.semantic.access import Attribute, Intrinsic, Region
+from tracea.semantic.intrinsics import terms_of
 from tracea.semantic.nodes import MicroKernel, Node, Pack
 from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.nodes_attention_gradient import AttentionGradient, AttentionPeaks
@@ -137,13 +138,13 @@ def _lies_turned(
         raise refuse("routines", site.label, f"{name} were not packed as the factor that {region} is read as")
     read = _operand_terms(site)
     source = kernel.buffer(writer.node.source.buffer)
-    if read != writer.node.terms and (read, source.dtype) != (1, DType.BF16):
+    if read < min(writer.node.terms, terms_of(source.dtype)):
         text = f"{name}: {read} of the {writer.node.terms} terms of {source.dtype.value} are read"
         raise refuse("routines", site.label, text)
 
 
 def _operand_terms(site: Site) -> int:
-    """Return how many terms of what was packed a routine on matrix tiles reads: the first one alone holds a bf16."""
+    """Return how many terms of what was packed a routine on matrix tiles reads: those that hold the operands' type."""
     assert isinstance(site.node, AttentionStep | AttentionPeaks | AttentionGradient)
     return int(site.node.intrinsic.attribute("operand_terms"))
 

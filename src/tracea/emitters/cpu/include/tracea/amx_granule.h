@@ -2,7 +2,8 @@
 //
 // The sums are four tile registers. With three terms a granule is six products of terms, 24 instructions: the products l*h, m*h, m*m,
 // h*m, h*l, h*h, each step changing one operand, and the largest last, so that the sums of a first granule are rounded once at their own size. m*l,
-// l*m and l*l are left out: |m| <= 2^-8 |x| and |l| <= 2^-17 |x|, so that they are at most 2^-24 (1 + 2^-10) |a| |b| together, half an eps of float.
+// l*m and l*l are left out: |m| <= 2^-8 |x| and |l| <= 2^-17 |x|, so that they are at most 2^-24 (1 + 2^-10) |a| |b| together, half an eps of float. With two
+// terms, which hold a float16, it is all four products.
 //
 // A granule that holds unsafe values is multiplied by float fused multiply-adds into sums of its own: infinities, NaN and denormals give what float arithmetic
 // gives.
@@ -76,9 +77,14 @@ TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf1
 template <int Terms, bool Once = false, class Errand>
 TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand,
                                     int64_t a_term = 2 * kTileElements, int hidden = kNoTile) {
-    static_assert(Terms == 1 || Terms == 3, "one term or three");
+    static_assert(Terms >= 1 && Terms <= 3, "as many terms as a float has");
     constexpr int64_t next = 2 * kTileElements;  // from a term to the one after it
-    if constexpr (Terms == 3) {
+    if constexpr (Terms == 2) {
+        multiply_terms<Loads::kBoth, 0, Once>(tiles, a, b + next, errand, hidden);
+        multiply_terms<Loads::kA, 4, Once>(tiles, a + a_term, b + next, errand, hidden);
+        multiply_terms<Loads::kB, 8, Once>(tiles, a + a_term, b, errand, hidden);
+        multiply_terms<Loads::kA, 12, Once>(tiles, a, b, errand, hidden);
+    } else if constexpr (Terms == 3) {
         multiply_terms<Loads::kBoth, 0, Once>(tiles, a + 2 * a_term, b, errand, hidden);
         multiply_terms<Loads::kA, 4, Once>(tiles, a + a_term, b, errand, hidden);
         multiply_terms<Loads::kB, 8, Once>(tiles, a, b + next, errand, hidden);

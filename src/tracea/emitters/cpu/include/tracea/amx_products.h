@@ -1,5 +1,5 @@
 // Sums of granules on matrix tiles (amx_granule.h) with other work underneath: the tiles multiply beside the vectors, which meanwhile make what the tiles need next.
-// Work::reads_once: A is not read again soon, and leaves the first-level cache to the rest. Work::terms: of an element, 3, or 1 where the others are zero
+// Work::reads_once: A is not read again soon, and leaves the first-level cache to the rest. Work::terms: of an element, 3, or fewer where the others are zero
 // or too little to count.
 //
 //   AmxProducts<Work> products{work};
@@ -28,7 +28,7 @@ template <class Work>
 class AmxProducts {
     using V = VecF;
     static constexpr int terms = Work::terms;
-    static constexpr int every = terms == 1 ? 1 : 3;  // products from one piece of work to the next
+    static constexpr int every = terms;  // products from one piece of work to the next
 
 public:
     Work work;

@@ -115,7 +115,7 @@ public:
         }
     }
 
-    // Terms: of queries, keys and values, 1 where the others are zero, as those of bf16 are. `score` is that of AttentionTile. Scratch: two panels' scores, 2 * room * 32 floats, and weights, 2 * room / 32 granules.
+    // Terms: of queries, keys and values, fewer than 3 where the others are zero: a bf16 has 1, a f16 2. `score` is that of AttentionTile. Scratch: two panels' scores, 2 * room * 32 floats, and weights, 2 * room / 32 granules.
     template <int Terms, class Score>
     static TRACEA_NOINLINE void step(const AmxQueries& queries, const AmxKeys& keys, const State& state, float* scores,
                                      bf16* weights, int64_t room, float scale, const Score& score) {

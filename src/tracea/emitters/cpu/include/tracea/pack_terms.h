@@ -78,7 +78,7 @@ struct SafeTerms {
     TRACEA_INLINE void see_last(__m512 x, __m512 y) {
         rests = _mm512_ternarylogic_epi32(rests, _mm512_castps_si512(x), _mm512_castps_si512(y), 0xfe);
     }
-    // Of a single term: a NaN of all digits is rounded to zero.
+    // Of fewer than three terms: a NaN of all digits is rounded to zero.
     TRACEA_INLINE void see_both(__m512 x, __m512 y) {
         rests = _mm512_mask_set1_epi32(rests, _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q), 0xffff);
     }
@@ -93,15 +93,15 @@ struct SafeTerms {
 };
 
 // The terms of 16 elements and of 16 others, interleaved: word 2i of a term is that of x[i], word 2i + 1 that of y[i]. What is left for the last of three terms
-// has no more digits than it; one term alone is the nearest bf16.
+// has no more digits than it; of fewer the last one is the nearest bf16.
 template <int Terms>
 TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeTerms& seen) {
-    static_assert(Terms == 1 || Terms == 3, "three terms hold a float");
+    static_assert(Terms >= 1 && Terms <= 3, "three terms hold a float");
     const __m512i half = _mm512_set1_epi32(0x8000);
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
     __m512 rest_x = _mm512_loadu_ps(x);
     __m512 rest_y = _mm512_loadu_ps(y);
-    unroll<Terms == 1 ? 1 : Terms - 1>([&](auto t) TRACEA_LAMBDA {
+    unroll<Terms == 3 ? 2 : Terms>([&](auto t) TRACEA_LAMBDA {
         const __m512i near_x = _mm512_add_epi32(_mm512_castps_si512(rest_x), half);
         const __m512i near_y = _mm512_add_epi32(_mm512_castps_si512(rest_y), half);
         const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(near_x, 16), near_y);
@@ -110,7 +110,7 @@ TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeTerms&
         rest_x = _mm512_sub_ps(rest_x, _mm512_castsi512_ps(_mm512_and_si512(near_x, upper)));
         rest_y = _mm512_sub_ps(rest_y, _mm512_castsi512_ps(_mm512_and_si512(near_y, upper)));
     });
-    if constexpr (Terms == 1) {
+    if constexpr (Terms < 3) {
         seen.see_both(_mm512_loadu_ps(x), _mm512_loadu_ps(y));
         return;
     }
