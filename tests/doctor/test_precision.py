@@ -124,13 +124,17 @@ def test_ops_without_narrow_factors_have_no_ladder() -> None:
 
 
 def test_a_processor_whose_kernels_widen_says_so() -> None:
-    decision = plan_ops({"y": BF16}, targets.load("amx"), variants=[each for each in VARIANTS if not each.is_library])[
-        "y"
-    ]
-    assert decision.precision is not None
-    assert decision.precision.used is DType.F32
-    assert "amx multiplies bf16 (amx_bf16, avx512_bf16), but no kernel here" in decision.precision.steps[0].because
-    assert "kernels widen each element as they read it" in decision.precision.steps[-1].because
+    """Of one row the kernel on vectors comes first, which widens; of more that on matrix tiles, which multiply bf16."""
+    own = [each for each in VARIANTS if not each.is_library]
+    one_row = GemmOp.of(m=1, n=256, k=256, dtype=DType.BF16)
+    decisions = plan_ops({"y": BF16, "row": one_row}, targets.load("amx"), variants=own)
+    widened, stored = decisions["row"].precision, decisions["y"].precision
+    assert widened is not None
+    assert widened.used is DType.F32
+    assert "amx multiplies bf16 (amx_bf16, avx512_bf16), but no kernel here" in widened.steps[0].because
+    assert "kernels widen each element as they read it" in widened.steps[-1].because
+    assert stored is not None
+    assert stored.used is DType.BF16
 
 
 @pytest.mark.parametrize("used", [DType.F16, DType.F32])

@@ -313,6 +313,20 @@ def amx_cases() -> tuple[Case, ...]:
             split="columns",
             **blocks,
         ),
+        *(
+            Case.of(f"amx_{dtype.value}_{name}", variant, op, split=split, **blocks)
+            for dtype in (BF16, F16)
+            for name, variant, split, op in (
+                ("rows", "gemm.amx", "rows", GemmOp.of(m=70, n=101, k=77, dtype=dtype, **FUSED)),
+                ("prepacked", "gemm.amx_prepacked", "rows", GemmOp.of(m=70, n=101, k=77, dtype=dtype, **FUSED)),
+                (
+                    "transposed",
+                    "gemm.amx",
+                    "columns",
+                    GemmOp.of(m=70, n=101, k=77, dtype=dtype, out_dtype=F32, transpose_a=True, transpose_b=True),
+                ),
+            )
+        ),
         Case.of("amx_strided", "gemm.amx", strided_gemm(70, 101, 77), split="rows", **blocks),
         Case.of("amx_batch", "gemm.amx", batched, split="rows", **blocks),
         Case.of("amx_prepacked_rows", "gemm.amx_prepacked", fused, split="rows", **blocks),

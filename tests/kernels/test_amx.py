@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.kernels.cases import amx_cases, resized
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.native import Unit, compile_text
 from tests.kernels.on_tiles import needs_tiles, on_both
+from tests.kernels.test_attention import changed
 from tests.kernels.test_disassembly import OBJDUMP, STACK, VECTOR, loops
 
 from tracea.core.accuracy import error_bound
@@ -19,8 +21,9 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
 from tracea.core.reference import evaluate
 from tracea.emitters.cpu.emitter import emit
-from tracea.errors import InvalidSchedule
+from tracea.errors import InvalidSchedule, ProofFailed
 from tracea.kernels.registry import candidates, find
+from tracea.semantic.nodes import MicroKernel
 from tracea.semantic.proofs import prove
 from tracea.targets import load
 
@@ -129,9 +132,13 @@ EXTREMES: dict[str, tuple[Values, Values]] = {
 }
 
 
+NARROW = [name for name in CASES if name.startswith(("amx_bf16", "amx_f16"))]
+
+
 @on_both
 @pytest.mark.parametrize(
-    "name", ["amx_default", "amx_strided", "amx_rows", "amx_columns", "amx_prepacked_columns", "amx_transposed"]
+    "name",
+    [*NARROW, "amx_default", "amx_strided", "amx_rows", "amx_columns", "amx_prepacked_columns", "amx_transposed"],
 )
 @pytest.mark.parametrize("extreme", EXTREMES)
 def test_values_that_terms_cannot_hold_give_what_float32_gives(
@@ -140,7 +147,8 @@ def test_values_that_terms_cannot_hold_give_what_float32_gives(
     unit, case = compiled(name, isa)
     inputs = random_inputs(case.op, rng)
     for operand, make in enumerate(EXTREMES[extreme]):
-        inputs[operand] = make(rng, inputs[operand].shape)
+        with np.errstate(over="ignore"):
+            inputs[operand] = make(rng, inputs[operand].shape).astype(inputs[operand].dtype)
     with np.errstate(all="ignore"):
         check(unit, build(case, isa), case.op, inputs, threads=2)
 
@@ -188,6 +196,40 @@ def test_hot_loop_is_24_products_of_a_granule_and_no_spilled_tile() -> None:
     assert not any(STACK.search(line) for loop in loops(listing) for line in loop if "tdpbf16ps" in line)
 
 
+@pytest.mark.skipif(OBJDUMP is None, reason="objdump is not here")
+@pytest.mark.parametrize(("dtype", "products", "loads"), [(DType.BF16, 4, 4), (DType.F16, 16, 10)])
+def test_hot_loop_of_narrow_numbers_multiplies_the_terms_that_hold_them(
+    dtype: DType, products: int, loads: int
+) -> None:
+    assert OBJDUMP is not None
+    case = Case.of("amx", "gemm.amx", GemmOp.of(m=1024, n=1024, k=1024, dtype=dtype))
+    binary = compile_text(build(case, "amx").source.text, "amx", extra=("-O3", "-c"), suffix=".o")
+    listing = subprocess.run(
+        [OBJDUMP, "-d", "-C", "--no-show-raw-insn", str(binary)], capture_output=True, text=True, check=True
+    ).stdout
+    functions = [text for text in re.split(r"\n\n", listing) if "::amx_block" in text.splitlines()[0]]
+    (function,) = [text for text in functions if "tdpbf16ps" in text]
+    copies = function.count("tdpbf16ps") // products  # a compiler may write a short loop twice
+    assert copies in (1, 2)
+    assert (function.count("tdpbf16ps"), function.count("tileloadd")) == (copies * products, copies * loads)
+    assert not any(STACK.search(line) for loop in loops(listing) for line in loop if "tdpbf16ps" in line)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("variant", ["rows", "prepacked"])
+def test_fewer_terms_than_hold_a_type_or_no_marks_are_refused(variant: str, dtype: str) -> None:
+    kernel = build(CASES[f"amx_{dtype}_{variant}"], "amx").kernel
+    assert prove(kernel).about("routines")
+    for said in ({"marks": 0}, {"terms": 1}) if dtype == "f16" else ({"marks": 0},):
+
+        def changed_node(node: MicroKernel, said: dict[str, int] = said) -> MicroKernel:
+            attributes = tuple((name, said.get(name, value)) for name, value in node.intrinsic.attributes)
+            return replace(node, intrinsic=replace(node.intrinsic, attributes=attributes))
+
+        with pytest.raises(ProofFailed):
+            prove(changed(kernel, MicroKernel, changed_node))
+
+
 @pytest.mark.parametrize("variant", ["gemm.amx", "gemm.amx_prepacked"])
 @pytest.mark.parametrize("shape", [(2048, 2048, 2048), (128, 3072, 768), (33, 70, 40)])
 @pytest.mark.parametrize("isa", ISAS)
@@ -212,7 +254,9 @@ def test_kernel_is_refused_where_there_are_no_tiles_or_no_float32() -> None:
     unmet = dict((requirement.name, why) for requirement, why in find("gemm.amx").unmet(op, load("avx512")))
     assert unmet["matrix tiles"].needed == "amx_bf16"
     wrong = GemmOp.of(m=64, n=64, k=64, dtype=DType.F64)
-    assert "float32 operands" in {requirement.name for requirement, _ in find("gemm.amx").unmet(wrong, load("amx"))}
+    assert "operands that terms hold" in {
+        requirement.name for requirement, _ in find("gemm.amx").unmet(wrong, load("amx"))
+    }
     assert "gemm.amx" not in [variant.id for variant in candidates(op, load("avx512"))]
 
 

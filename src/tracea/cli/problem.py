@@ -251,9 +251,7 @@ def _attention(kind: str, flags: ProblemFlags) -> Op:
     batch = _batch(flags.batch) or (1,)
     if flags.epilogue:
         remedy = f"leave it out: {example}; a fused tail is a gemm's, a conv2d's or a row's"
-        raise InvalidOption(
-            field="--epilogue", got=flags.epilogue, expected=f"none: {kind} takes none", remedy=remedy
-        )
+        raise InvalidOption(field="--epilogue", got=flags.epilogue, expected=f"none: {kind} takes none", remedy=remedy)
     if len(batch) != 1:
         raise InvalidOption(
             field="--batch", got=flags.batch, expected="a number of sequences", remedy=f"{example} --batch 8"

@@ -22,6 +22,7 @@ from tracea.core.interval import Enclosure, enclose
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOption, InvalidShape, VerdictFailed
+from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.gemm.gpu.requirements import on_tensor_cores
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def choose_precision(
         candidate = op if dtype is requested else with_factors(op, dtype)
         if dtype is DType.F32:
             return _widened(op, candidate, steps, running(op))
-        refused = _refusal(dtype, target, running(candidate))
+        refused = _refusal(candidate, dtype, target, running(candidate))
         limits = _limits(requested, dtype)
         if refused is None and dtype is not requested:
             refused = _out_of_range(op, magnitudes, dtype, limits)
@@ -198,14 +199,21 @@ def with_factors(op: GemmOp, dtype: DType) -> GemmOp:
     return replace(op, a=a, b=b, out=op.infer())
 
 
-def _refusal(dtype: DType, target: Any, fitting: Sequence[Variant]) -> str | None:
+def _refusal(op: GemmOp, dtype: DType, target: Any, fitting: Sequence[Variant]) -> str | None:
     """Return why no kernel multiplies a type as it is stored; None where one does."""
     names = [name for name in _FEATURES[dtype] if name in target.features]
     if not names:
         return f"{target.name} does not multiply {dtype.value}"
-    if not any(on_tensor_cores(each) for each in fitting):
+    if not any(on_tensor_cores(each) for each in fitting) and not _is_best_on_tiles(op, dtype, target, fitting):
         return f"{target.name} multiplies {dtype.value} ({', '.join(names)}), but no kernel here for this op uses that"
     return None
+
+
+def _is_best_on_tiles(op: GemmOp, dtype: DType, target: Any, fitting: Sequence[Variant]) -> bool:
+    """Whether of the kernels that can be printed one on a processor's matrix tiles comes first, which multiply bf16."""
+    own = [each for each in fitting if not each.is_library]
+    best = max(own, key=lambda each: each.score(op, target), default=None)
+    return dtype is DType.BF16 and best is not None and MATRIX_TILES in best.requirements
 
 
 def _limits(requested: DType, used: DType) -> tuple[float, float]:

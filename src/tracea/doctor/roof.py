@@ -16,6 +16,7 @@ from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.gemm.gpu.requirements import on_tensor_cores
 from tracea.kernels.registry import find
 from tracea.profiler.roofline import Distance, Roofline
+from tracea.semantic.intrinsics import terms_of
 from tracea.targets.entry import cpu_product_names
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.product import product_names, read_product
@@ -40,7 +41,7 @@ _MATRIX_RATES: Final = {
     DType.E5M2: "f8_matrix",
     DType.I8: "i8_matrix",
 }
-_TERM_PRODUCTS: Final = 6  # of bf16 terms for a product of f32 (kernels/gemm/matrix_tiles.py)
+_TERM_PRODUCTS: Final = {1: 1, 2: 4, 3: 6}  # by the bf16 terms of a factor (emitters/cpu/include/tracea/amx_granule.h)
 # The instruction that a data sheet's peak of matrices is reached by, where mma.sync is not it.
 _FULL_RATE: Final = ("tcgen05", "wgmma")
 _VECTOR_RATES: Final = {DType.F64: "f64_vector"}
@@ -172,9 +173,11 @@ def _measured_peak(op: Op, target: Target, ceilings: Ceilings, variant: str, thr
     """Return the peak of the units that a variant multiplies on, what it is of, and whether those are matrix tiles."""
     dtype = _computed(op)
     on_tiles = ceilings.tile_peak(threads=threads) if MATRIX_TILES in find(variant).requirements else None
-    if on_tiles is not None and dtype is DType.F32:
-        said = f"{on_tiles:.0f} GFLOP/s of bf16 on matrix tiles, {_TERM_PRODUCTS} products for one of f32"
-        return on_tiles / _TERM_PRODUCTS, said, True
+    if on_tiles is not None:
+        widest = max((operand.dtype for operand in op.operands[:2]), key=terms_of)
+        products = _TERM_PRODUCTS[terms_of(widest)]
+        several = f", {products} products for one of {widest.value}" if products > 1 else ""
+        return on_tiles / products, f"{on_tiles:.0f} GFLOP/s of bf16 on matrix tiles{several}", True
     return ceilings.peak(target.isa, dtype, threads=threads), f"{target.isa} {dtype.compute.value}", False
 
 

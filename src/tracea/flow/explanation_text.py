@@ -220,8 +220,9 @@ def _roof(found: Explanation) -> Iterator[str]:
         is_empty = 0 in found.op.infer().shape
         yield _line("Measured", "nothing to time: the result is empty" if is_empty else f"not yet; {remedy}")
         return
-    is_known = isinstance(roof, Roof) and roof.least_us > 0
-    distance = f", {latency / roof.least_us:.2f} times {_limit(roof)}" if is_known else ""
+    distance = ""
+    if isinstance(roof, Roof) and roof.least_us > 0:
+        distance = f", {latency / roof.least_us:.2f} times {_limit(roof)}"
     speed = f"{shown_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}"
     if found.shipped:
         yield _line("Shipped", f"{speed}; no time of this machine: {_search(found)} measures it here")

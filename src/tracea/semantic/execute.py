@@ -177,18 +177,18 @@ def _pack(node: Pack, executor: Executor) -> None:
     rows_by_depth = source if node.axis == 0 else source.T
     rows, depth = rows_by_depth.shape
     panels = -(-rows // node.panel)
-    width = node.terms * node.panel
     steps = -(-depth // node.granule) * node.granule if target.shape[-2] != depth else depth
-    if target.size != panels * steps * width or target.shape[-2:] != (steps, width):
+    if target.size != panels * steps * node.width or target.shape[-2:] != (steps, node.width):
         raise RunError(
             kernel="Pack",
-            detail=f"target {target.shape}, needed ({panels}, {depth}, {width}) for source {source.shape}",
+            detail=f"target {target.shape}, needed ({panels}, {depth}, {node.width}) for source {source.shape}",
         )
-    padded = np.zeros((panels * node.panel, steps), dtype=source.dtype if node.terms > 1 else target.dtype)
+    padded = np.zeros((panels * node.panel, steps), dtype=source.dtype if node.is_split else target.dtype)
     padded[:rows, :depth] = rows_by_depth.astype(padded.dtype)
     values = padded.reshape(panels, node.panel, steps).transpose(0, 2, 1)
-    if node.terms > 1:
-        values = split_terms(values, node.terms, target.dtype)
+    if node.is_split:
+        terms = split_terms(values, node.terms, target.dtype).reshape(panels, steps, -1)
+        values = np.concatenate([terms, np.zeros((panels, steps, node.marks), dtype=terms.dtype)], axis=-1)
     target[...] = values.reshape(target.shape)
 
 

@@ -73,9 +73,10 @@ def join_terms(panels: Array, terms: int) -> Array:
     return split[..., ::-1, :].sum(axis=-2)
 
 
-def terms_product(a_PKM: Array, b_QKN: Array, terms: int) -> Array:
-    """Return the product of panels of A and B that hold sums of terms."""
-    return packed_both_product(join_terms(a_PKM, terms), join_terms(b_QKN, terms))
+def terms_product(a_PKM: Array, b_QKN: Array, terms: int, marks: int = 0) -> Array:
+    """Return the product of panels of A and B that hold sums of terms, and behind them ``marks`` of each step."""
+    a, b = (join_terms(panels[..., : panels.shape[-1] - marks], terms) for panels in (a_PKM, b_QKN))
+    return packed_both_product(a, b)
 
 
 def rows_terms_product(a_MK: Array, b_QKN: Array, terms: int) -> Array:

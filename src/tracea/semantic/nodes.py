@@ -196,15 +196,16 @@ class Pack(Node):
     With several ``terms`` each element becomes that many elements of the target whose sum it is, as
     :func:`tracea.semantic.intrinsics.split_terms` says. Steps are written in whole granules: up to ``granule`` − 1
     steps of zeros follow the last one, whether the target's region says them or not. How a granule is laid out is the
-    routine's own; panels and granules lie in order. The depth may be several axes that are ``merged``. ``turned``:
+    routine's own; panels and granules lie in order. ``marks`` more elements of a step say whether the terms are to be
+    multiplied as they are. The depth may be several axes that are ``merged``. ``turned``:
     granules of axis 0 are laid out as those of axis 1 are, and the other way around, because the panels of A are the
     second factor of a product.
 
     Shapes:
         source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B), with as many axes of depth
         as are merged, the last one the fastest.
-        target: (panels, depth, terms · panel) with panels = ceil(rows or columns / panel), after leading axes of
-        extent 1.
+        target: (panels, depth, terms · panel + marks) with panels = ceil(rows or columns / panel), after leading axes
+        of extent 1.
     """
 
     source: Region
@@ -215,9 +216,10 @@ class Pack(Node):
     granule: int = 1
     merged: int = 1
     turned: bool = False
+    marks: int = 0
 
     def __post_init__(self) -> None:
-        least = min(self.panel, self.terms, self.granule, self.merged)
+        least = min(self.panel, self.terms, self.granule, self.merged, self.marks + 1)
         no_terms = self.turned and (self.terms == 1 or self.merged > 1)
         if least < 1 or self.axis not in (0, 1) or self.merged > 1 > self.axis or no_terms:
             raise InvalidSchedule(
@@ -226,6 +228,16 @@ class Pack(Node):
                 expected="panel, terms, granule and merged >= 1, axis 0 or 1, merged axes for axis 1, turned terms",
                 remedy="axis 0 packs A, 1 packs B",
             )
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the target holds terms, not the elements themselves."""
+        return self.terms > 1 or self.marks > 0
+
+    @property
+    def width(self) -> int:
+        """The elements of a step of a panel."""
+        return self.terms * self.panel + self.marks
 
     def accesses(self) -> tuple[Access, ...]:
         """Return the read of the source and the write of the panels, whole granules of them."""

@@ -1,7 +1,7 @@
-"""float32 GEMM on AMX: operands as sums of three bf16 terms, in the loops of the packed GEMM.
+"""GEMM on AMX: operands as sums of bf16 terms, three of a f32, two of a f16, one of a bf16, as the packed GEMM's loops.
 
 ``gemm.amx`` packs both operands, ``gemm.amx_prepacked`` reads weights that are in panels of terms already, 6 bytes an
-element. See :mod:`tracea.kernels.gemm.matrix_tiles` for the arithmetic and docs/adr/0004.
+element of f32, 4 of f16, 2 of bf16. See :mod:`tracea.kernels.gemm.matrix_tiles` for the arithmetic and docs/adr/0004.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from tracea.kernels.gemm.amx_blocking import (
     amx_prepacked_space,
     amx_space,
 )
-from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TERMS_OF_FLOAT, TILE, marks_of
 from tracea.kernels.gemm.packed import build_blocked
 from tracea.kernels.gemm.prepacked import build_on_panels, build_panels
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
 from tracea.kernels.requirements import condition
 from tracea.kernels.variant import Preference, Requirement, Unmet, Variant
+from tracea.semantic.intrinsics import terms_of
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.target import Target
 
 __all__ = ["AMX", "AMX_PREPACKED", "build_amx", "build_amx_pack", "build_amx_prepacked"]
 
-_TERMS: Final = 3  # of a float32
-_LEAST_ROWS: Final = 64
+# Measured, benchmarks/NOTES.md, by terms: with fewer rows, columns, steps or products, splitting and storing whole
+# tiles cost more than the products save.
+_LEAST: Final = {1: (5, 8, 16, 32**3), 2: (20, 8, 32, 64**3), 3: (64, 96, 96, 128**3)}
 _MANY_ROWS: Final = 96
-_LEAST_COLUMNS: Final = 96  # and steps
-_LEAST_PRODUCTS: Final = 128**3
 
 
 def build_amx(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` that packs both operands."""
-    return build_blocked(AMX_ID, op, amx_blocking(schedule, _TERMS), schedule, target)
+    return build_blocked(AMX_ID, op, amx_blocking(schedule, op.a.dtype), schedule, target)
 
 
 def build_amx_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` whose B is the result of :func:`build_amx_pack`."""
-    return build_on_panels(AMX_PREPACKED_ID, op, amx_blocking(schedule, _TERMS), schedule, target)
+    return build_on_panels(AMX_PREPACKED_ID, op, amx_blocking(schedule, op.a.dtype), schedule, target)
 
 
 def build_amx_pack(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel that packs ``op``'s B: buffers ``b`` and ``panels``."""
-    return build_panels(AMX_PACK_ID, op, amx_blocking(schedule, _TERMS), schedule, target)
+    return build_panels(AMX_PACK_ID, op, amx_blocking(schedule, op.a.dtype), schedule, target)
 
 
 def amx_panel_type(op: GemmOp, schedule: Schedule, target: Target) -> TensorType:
-    """Return the type of B in panels of terms: whole granules of steps, each element 6 bytes."""
+    """Return the type of B in panels of terms: whole granules of steps."""
     del schedule, target
-    depth = -(-static(op.k) // GRANULE) * GRANULE
-    return TensorType((-(-static(op.n) // TILE), depth, TILE * _TERMS), DType.BF16)
+    depth, terms = -(-static(op.k) // GRANULE) * GRANULE, terms_of(op.b.dtype)
+    return TensorType((-(-static(op.n) // TILE), depth, TILE * terms + marks_of(terms)), DType.BF16)
 
 
 def _check_tiles(op: object, target: Target) -> Unmet | None:
@@ -71,10 +71,10 @@ def _check_tiles(op: object, target: Target) -> Unmet | None:
 
 
 MATRIX_TILES = Requirement(name="matrix tiles", check=_check_tiles)
-_FLOAT32 = condition(
-    "float32 operands",
-    lambda op, _: op.a.dtype is op.b.dtype is DType.F32,
-    needed="a and b of f32",
+_ONE_TYPE = condition(
+    "operands that terms hold",
+    lambda op, _: op.a.dtype is op.b.dtype and op.a.dtype in (DType.F32, DType.F16, DType.BF16),
+    needed="a and b of f32, both of f16 or both of bf16",
     found=lambda op: f"{op.a.dtype.value}, {op.b.dtype.value}",
     remedy="use gemm.packed",
 )
@@ -95,12 +95,11 @@ def _by_shape(op: GemmOp, target: Target) -> float:
     if target.isa == "plain":
         return -200.0  # arrays in place of registers: there to be read by sanitizers
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
-    # Measured, benchmarks/NOTES.md: below this, splitting and storing whole tiles cost more than the products save.
-    pays = m >= _LEAST_ROWS and min(n, k) >= _LEAST_COLUMNS and m * n * k >= _LEAST_PRODUCTS
-    if not pays:
+    terms = terms_of(op.a.dtype)
+    if any(size < least for size, least in zip((m, n, k, m * n * k), _LEAST[terms], strict=True)):
         return -60.0
     # With few rows the time is that of reading B, and vectors on panels of float32 read 4 bytes an element, not 6.
-    return 40.0 if m >= _MANY_ROWS else 10.0
+    return 10.0 if terms == TERMS_OF_FLOAT and m < _MANY_ROWS else 40.0
 
 
 _SHAPE = Preference(name="whole tiles", score=_by_shape)
@@ -108,7 +107,7 @@ _SHAPE = Preference(name="whole tiles", score=_by_shape)
 AMX_ID = "gemm.amx"
 AMX_PREPACKED_ID = "gemm.amx_prepacked"
 AMX_PACK_ID = "gemm.amx_pack_b"
-_REQUIREMENTS = (*GEMM_REQUIREMENTS, MATRIX_TILES, _FLOAT32)
+_REQUIREMENTS = (*GEMM_REQUIREMENTS, MATRIX_TILES, _ONE_TYPE)
 
 AMX = Variant(
     id=AMX_ID,

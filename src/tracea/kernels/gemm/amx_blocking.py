@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from typing import Final
 
+from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, cores_of_matrix, equal_blocks, round_up
-from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, marks_of
 from tracea.kernels.space import ScheduleSpace, Value
+from tracea.semantic.intrinsics import terms_of
 from tracea.semantic.schedule import MOST_OF_TILE, Schedule
 from tracea.targets.target import Target
 
 __all__ = ["amx_blocking", "amx_default", "amx_prepacked_default", "amx_prepacked_space", "amx_space"]
 
-_ELEMENT_BYTES: Final = 6  # of an element in panels of three terms
 # Measured, benchmarks/NOTES.md: a block of A that leaves room for B's panels and C, and one pass over C where K allows.
-_WHOLE_DEPTH: Final = 768  # steps: up to here K is one block
-_DEPTH: Final = 512  # steps of a K block beyond that
+_WHOLE_DEPTH: Final = {1: 2048, 2: 1024, 3: 768}  # steps, by terms: up to here K is one block
+_DEPTH: Final = {1: 2048, 2: 1024, 3: 512}  # steps of a K block beyond that
+_SHARE_OF_CACHE: Final = {1: 0.25, 2: 0.25, 3: 0.4}  # of the second-level cache, for a block of A
 _SHALLOW: Final = 384  # where all rows of A are one block
 _TEAM_ROWS: Final = 320  # the same where threads share B, if A is small: their barriers cost more than A packed twice
 _PACKING_TASKS: Final = 2  # of each core at least: all wait for the last panel of B
 _FEW_ROWS: Final = 160  # up to this many rows, packing A once per task costs less than sharing B behind a barrier
 
 
-def amx_blocking(schedule: Schedule, terms: int) -> Blocking:
-    """Read and check a schedule.
+def amx_blocking(schedule: Schedule, dtype: DType) -> Blocking:
+    """Read and check a schedule for operands of ``dtype``.
 
     Raises:
         InvalidSchedule: a value is missing or not positive, or the K block is no whole number of granules.
@@ -53,7 +55,8 @@ def amx_blocking(schedule: Schedule, terms: int) -> Blocking:
         sweep=min(sweep, columns // TILE),
         upcoming=0,
         split=split,
-        terms=terms,
+        terms=terms_of(dtype),
+        marks=marks_of(terms_of(dtype)),
         granule=GRANULE,
     )
 
@@ -62,12 +65,13 @@ def amx_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     cores = cores_of_matrix(op, target)
-    small = cores > 1 and m <= _TEAM_ROWS and _ELEMENT_BYTES * m * k <= target.l2_bytes // 4
+    small = cores > 1 and m <= _TEAM_ROWS and _bytes(op) * m * k <= target.l2_bytes // 4
     if m <= _FEW_ROWS or small:
         kc, columns = _depth(k, _SHALLOW), round_up(-(-n // cores), TILE)
         return Schedule(kc=kc, mc=round_up(m, TILE), nc=columns, sweep=PANELS_PER_SWEEP, split="columns")
-    kc = round_up(k, GRANULE) if k <= _WHOLE_DEPTH else _depth(k, _DEPTH)
-    most = max(TILE, target.l2_bytes * 2 // 5 // (_ELEMENT_BYTES * kc) // TILE * TILE)
+    terms = terms_of(op.a.dtype)
+    kc = round_up(k, GRANULE) if k <= _WHOLE_DEPTH[terms] else _depth(k, _DEPTH[terms])
+    most = max(TILE, int(target.l2_bytes * _SHARE_OF_CACHE[terms]) // (_bytes(op) * kc) // TILE * TILE)
     mc = round_up(equal_blocks(-(-m // target.cores), most), TILE)
     sweep = _panels_per_task(n, target.cores)
     return Schedule(kc=kc, mc=mc, nc=round_up(n, TILE), sweep=sweep, split="rows")
@@ -96,9 +100,9 @@ def _space(op: GemmOp, target: Target, default: Schedule) -> ScheduleSpace:
     for kc in depths:
         for nc in widths:
             for mc in dict.fromkeys(round_up(equal_blocks(m, limit), TILE) for limit in (64, 128, 192, 256, 384, 512)):
-                if mc * kc * _ELEMENT_BYTES <= target.l2_bytes:
+                if mc * kc * _bytes(op) <= target.l2_bytes:
                     chosen.append({"kc": kc, "mc": mc, "nc": nc, "sweep": PANELS_PER_SWEEP, "split": "rows"})
-            if m * kc * _ELEMENT_BYTES <= 2 * target.l2_bytes:
+            if m * kc * _bytes(op) <= 2 * target.l2_bytes:
                 for sweep in (1, 4, 8, 16):
                     chosen.append({"kc": kc, "mc": round_up(m, TILE), "nc": nc, "sweep": sweep, "split": "columns"})
     return ScheduleSpace.listed(chosen)
@@ -114,6 +118,11 @@ def _panels_per_task(n: int, cores: int) -> int:
 def _depth(k: int, limit: int) -> int:
     """Return the K block that cuts K into the fewest equal blocks of at most ``limit`` steps, in whole granules."""
     return round_up(equal_blocks(max(k, 1), max(GRANULE, limit)), GRANULE)
+
+
+def _bytes(op: GemmOp) -> int:
+    """Return the bytes of an element that are read in panels."""
+    return DType.BF16.nbytes * terms_of(op.a.dtype)
 
 
 def _known(dim: Dim) -> int:

@@ -68,7 +68,7 @@ class Blocking:
     own.
     ``sweep`` panels of B are packed at a time; ``upcoming`` is 1 where tiles fetch B's next panel into the second-level
     cache, or the rows that it is packed from where that is done just before its use. Panels for matrix tiles hold each
-    element as a sum of ``terms`` and come in granules of ``granule`` steps.
+    element as a sum of ``terms``, then ``marks`` of each step, and come in granules of ``granule`` steps.
     """
 
     mr: int
@@ -85,6 +85,7 @@ class Blocking:
     upcoming: int
     split: str
     terms: int = 1
+    marks: int = 0
     granule: int = 1
 
     @classmethod
@@ -127,6 +128,10 @@ class Blocking:
     def upcoming_rows(self, rows: int) -> int:
         """Return the rows of B's next panel that each tile of a block of ``rows`` rows fetches before it is packed."""
         return -(-self.kc // max(1, rows // self.mr))
+
+    def width(self, panel: int) -> int:
+        """Return the elements of a step of a panel of so many rows or columns."""
+        return panel * self.terms + self.marks
 
     @property
     def matrix_tiles(self) -> bool:

@@ -69,7 +69,6 @@ _TASKS: Final = 4  # of each core at least, where groups have few rows
 _DEPTH: Final = 384  # bytes / 4 of a K block
 _FETCHED: Final = 192  # the same where tiles fetch the rows that the next panel is packed from (benchmarks/NOTES.md)
 _LINES_EACH: Final = 2  # steps for each line that a tile asks for
-_TERMS: Final = 3
 
 
 def grouped_types(op: GroupedGemmOp, like: GroupedGemmOp | None = None) -> dict[str, TensorType]:
@@ -177,7 +176,7 @@ def build_grouped(op: GroupedGemmOp, schedule: Schedule, target: Target) -> Tile
 
 def build_grouped_amx(op: GroupedGemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel on matrix tiles: both factors as sums of bf16 terms."""
-    return _build(GROUPED_AMX_ID, op, amx_blocking(schedule, _TERMS), schedule, target)
+    return _build(GROUPED_AMX_ID, op, amx_blocking(schedule, DType.F32), schedule, target)
 
 
 def _build(variant: str, op: GroupedGemmOp, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:

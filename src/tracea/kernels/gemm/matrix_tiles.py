@@ -23,10 +23,11 @@ from tracea.semantic.intrinsics import rows_terms_product, terms_product
 from tracea.semantic.nodes import MicroKernel
 from tracea.semantic.tile_kernel import Buffer
 
-__all__ = ["GRANULE", "TILE", "amx_block", "amx_rows", "matrix_tiles", "whole_granules"]
+__all__ = ["GRANULE", "TERMS_OF_FLOAT", "TILE", "amx_block", "amx_rows", "marks_of", "matrix_tiles", "whole_granules"]
 
 TILE = 32  # rows and columns of C in four of the eight registers
 GRANULE = 32  # steps: a row of a register is 64 bytes of bf16
+TERMS_OF_FLOAT = 3  # which hold a float32; one holds a bf16, two a float16
 
 _PC, _KC = Var("pc"), Var("kc")
 
@@ -36,13 +37,18 @@ def whole_granules(steps: Index) -> Index:
     return ceil_div(steps, GRANULE) * GRANULE
 
 
+def marks_of(terms: int) -> int:
+    """Return the marks of a step in panels of so many terms: three say by themselves what they cannot hold."""
+    return 0 if terms == TERMS_OF_FLOAT else 1
+
+
 def amx_block(terms: int) -> Intrinsic:
     """Return the routine that multiplies panels of sums of ``terms`` bf16 terms."""
     return Intrinsic(
         name="amx_block",
-        meaning=partial(terms_product, terms=terms),
+        meaning=partial(terms_product, terms=terms, marks=marks_of(terms)),
         source="emitters/cpu/include/tracea/gemm_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
-        attributes=(("terms", terms), ("tile", TILE)),
+        attributes=(("terms", terms), ("tile", TILE), ("marks", marks_of(terms))),
     )
 
 
@@ -69,7 +75,7 @@ def matrix_tiles(
     """Return the node that multiplies all panels of a block: ``c`` holds the sums, ``origin`` is its place in C."""
     a_panels, b_panels = panels
     rows, columns = (ceil_div(extent, TILE) for extent in extents)
-    width = TILE * blocking.terms
+    width = blocking.width(TILE)
     return MicroKernel(
         intrinsic=amx_block(blocking.terms),
         a=a_panels.region((Const(0), Const(0), Const(0)), (rows, _KC, Const(width))),

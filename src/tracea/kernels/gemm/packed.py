@@ -78,10 +78,11 @@ def _by_rows(
         body=block(
             Pack(
                 source=operands.at(operands.b, _PC, _JC + _JP, _KC, _PW),
-                target=b_panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), _KC, nr * blocking.terms)),
+                target=b_panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), _KC, blocking.width(nr))),
                 panel=nr,
                 axis=1,
                 terms=blocking.terms,
+                marks=blocking.marks,
                 granule=blocking.granule,
             )
         ),
@@ -165,10 +166,11 @@ def column_sweep(
         body=block(
             Pack(
                 source=operands.at(b, _PC, _JC + _JP, _KC, _PW),
-                target=b_panels.region((0, 0, 0), (ceil_div(_PW, nr), _KC, nr * blocking.terms)),
+                target=b_panels.region((0, 0, 0), (ceil_div(_PW, nr), _KC, blocking.width(nr))),
                 panel=nr,
                 axis=1,
                 terms=blocking.terms,
+                marks=blocking.marks,
                 granule=blocking.granule,
             ),
             *tile_loops(
@@ -199,7 +201,7 @@ def panel_buffer(
 ) -> Buffer:
     """Return scratch for panels: how many, how deep, how wide; of ``dtype``, or of the terms that matrix tiles take."""
     panels, depth, width = shape
-    return scratch(name, DType.BF16 if blocking.matrix_tiles else dtype, space, panels, depth, width * blocking.terms)
+    return scratch(name, DType.BF16 if blocking.matrix_tiles else dtype, space, panels, depth, blocking.width(width))
 
 
 def pack_a(operands: BlockOperands, a_panels: Buffer, rows: tuple[Index, Index], blocking: Blocking) -> Pack:
@@ -208,10 +210,11 @@ def pack_a(operands: BlockOperands, a_panels: Buffer, rows: tuple[Index, Index],
     mr = blocking.mr
     return Pack(
         source=operands.at(operands.a, first, _PC, count, _KC),
-        target=a_panels.region((0, 0, 0), (ceil_div(count, mr), _KC, mr * blocking.terms)),
+        target=a_panels.region((0, 0, 0), (ceil_div(count, mr), _KC, blocking.width(mr))),
         panel=mr,
         axis=0,
         terms=blocking.terms,
+        marks=blocking.marks,
         granule=blocking.granule,
     )
 

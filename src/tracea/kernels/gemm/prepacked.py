@@ -109,10 +109,11 @@ def build_panels(variant: str, op: GemmOp, blocking: Blocking, schedule: Schedul
     panels = panels_of(op, blocking, BufferRole.OUTPUT, name="panels")
     pack = Pack(
         source=source.region((0, _JP), (K, _PW)),
-        target=panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), K, nr * blocking.terms)),
+        target=panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), K, blocking.width(nr))),
         panel=nr,
         axis=1,
         terms=blocking.terms,
+        marks=blocking.marks,
         granule=blocking.granule,
     )
     return TileKernel(
@@ -146,7 +147,7 @@ def panels_of(op: GemmOp, blocking: Blocking, role: BufferRole, *, name: str = "
         name=name,
         dtype=DType.BF16 if blocking.matrix_tiles else op.accumulator,
         space=MemorySpace.GLOBAL,
-        shape=(ceil_div(N, blocking.nr), depth, Const(blocking.nr * blocking.terms)),
+        shape=(ceil_div(N, blocking.nr), depth, Const(blocking.width(blocking.nr))),
         role=role,
     )
 

@@ -84,8 +84,8 @@ def origin(kernel: TileKernel, sites: Sequence[Site], reader: Site, box: Box) ->
         lines, depth = (-2, -1) if node.axis == 0 else (-1, -2)
         offsets[lines] = offsets[lines] + local[-3] * node.panel + local[-1]
         offsets[depth] = offsets[depth] + local[-2]
-        whole = box.extent[-1].constant == node.panel * node.terms
-        if node.terms > 1 and not whole:
+        whole = box.extent[-1].constant == node.width
+        if node.is_split and not whole:
             return None
         one_panel = box.extent[-3].constant == 1
         # Panels of several iterations: their lines have to follow each other in the source as the panels do here.
@@ -93,7 +93,7 @@ def origin(kernel: TileKernel, sites: Sequence[Site], reader: Site, box: Box) ->
             pitch = stride_of(target.offset[-3], loop)
             if pitch.terms and stride_of(source.offset[lines], loop) != pitch * node.panel:
                 return None
-        extents[lines] = box.extent[-1] if one_panel and node.terms == 1 else box.extent[-3] * node.panel
+        extents[lines] = box.extent[-1] if one_panel and not node.is_split else box.extent[-3] * node.panel
         extents[depth] = box.extent[-2]
         return Origin(Box(source.buffer, tuple(offsets), tuple(extents)), packed=True)
     one = Polynomial.of(1)

@@ -101,10 +101,15 @@ def _lies_as_packed(kernel: TileKernel, sites: Sequence[Site], site: Site, name:
         if pack.turned:
             raise refuse("routines", site.label, f"{region.buffer} was packed as the other factor than {name}")
         granule = int(said["lanes"]) if "lanes" in said else node.granule
-        read, packed = (granule, int(said.get("terms", 1))), (pack.granule, pack.terms)
+        read = (granule, int(said.get("terms", 1)), int(said.get("marks", 0)))
+        packed = (pack.granule, pack.terms, pack.marks)
         if read != packed:
-            text = f"steps of a granule and terms of {region.buffer}: {packed} were packed, {read} are read"
+            text = f"steps of a granule, terms and marks of {region.buffer}: {packed} were packed, {read} are read"
             raise refuse("routines", site.label, text)
+    if in_panels and "marks" in said:
+        operand = kernel.op.operands["ab".index(name)] if pack is None else kernel.buffer(pack.source.buffer)
+        needed = terms_of(operand.dtype)
+        _reads_enough(site, name, int(said["terms"]), needed, operand.dtype)
 
 
 def _factors(node: Node) -> tuple[tuple[str, Region, bool], ...]:
@@ -136,11 +141,14 @@ def _lies_turned(
     writer = reaching(kernel, sites, site, region.buffer)
     if writer is None or not isinstance(writer.node, Pack) or writer.node.turned is not turned:
         raise refuse("routines", site.label, f"{name} were not packed as the factor that {region} is read as")
-    read = _operand_terms(site)
     source = kernel.buffer(writer.node.source.buffer)
-    if read < min(writer.node.terms, terms_of(source.dtype)):
-        text = f"{name}: {read} of the {writer.node.terms} terms of {source.dtype.value} are read"
-        raise refuse("routines", site.label, text)
+    _reads_enough(site, name, _operand_terms(site), writer.node.terms, source.dtype)
+
+
+def _reads_enough(site: Site, name: str, read: int, of: int, dtype: DType) -> None:
+    """Show that as many terms are read as hold an operand's type."""
+    if read < min(of, terms_of(dtype)):
+        raise refuse("routines", site.label, f"{name}: {read} of the {of} terms of {dtype.value} are read")
 
 
 def _operand_terms(site: Site) -> int:

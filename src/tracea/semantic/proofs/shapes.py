@@ -85,7 +85,7 @@ def _packed(site: Site, node: Pack) -> None:
     for extent in source[outer:-2]:
         depth = depth * extent
     panels = normalize(ceil_div(lines.to_index(), node.panel))
-    width = Polynomial.of(node.terms * node.panel)
+    width = Polynomial.of(node.width)
     whole = normalize(ceil_div(depth.to_index(), node.granule) * node.granule)
     if node.granule > 1 and target[-2] != depth and site.facts.proves_equal(target[-2], whole):
         depth = whole  # the target says the last granule's zeros too

@@ -27,6 +27,10 @@ constexpr int kAmxTile = 32;  // rows and columns of C in four registers
 // itself (benchmarks/NOTES.md).
 constexpr int64_t kAwakeGranules = 2;
 
+// The same of granules of fewer products.
+template <int Terms>
+constexpr int64_t awake_granules = Terms == 3 ? kAwakeGranules : (Terms == 2 ? 3 : 12);
+
 namespace detail {
 
 // One product of terms, or rather its four tiles, behind the loads of what is not in its registers yet: products hide loads in either order, but where another
@@ -100,7 +104,7 @@ TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const b
 template <int Terms, int Rows, int Columns>
 TRACEA_INLINE void multiply_edge(TileRegisters& tiles, const bf16* a, const bf16* b,
                                  int64_t a_term = 2 * kTileElements) {
-    static_assert(Terms == 1 || Terms == 3, "one term or three");
+    static_assert(Terms >= 1 && Terms <= 3, "as many terms as a float has");
     constexpr int64_t next = 2 * kTileElements;
     const auto load_a = [&](int64_t term) TRACEA_LAMBDA {
         tiles.load<4>(a + term * a_term);
@@ -116,8 +120,16 @@ TRACEA_INLINE void multiply_edge(TileRegisters& tiles, const bf16* a, const bf16
         if constexpr (Rows == 2) tiles.dot<2, 5, 6>();
         if constexpr (Rows == 2 && Columns == 2) tiles.dot<3, 5, 7>();
     };
-    load_b(0);
-    if constexpr (Terms == 3) {
+    load_b(Terms == 2 ? 1 : 0);
+    if constexpr (Terms == 2) {
+        load_a(0);
+        multiply();
+        load_a(1);
+        multiply();
+        load_b(0);
+        multiply();
+        load_a(0);
+    } else if constexpr (Terms == 3) {
         load_a(2);
         multiply();
         load_a(1);
@@ -157,17 +169,20 @@ TRACEA_INLINE void take_sums(TileRegisters& tiles, bool some_apart, const float*
         store(sums + v, add(load<VecF>(sums + v), load<VecF>(apart + v)));
 }
 
-// The values of a granule as they were before they were split: row i and step k of A at 32 * i + k, step k and column j of B at 32 * k + j.
-template <int Terms, bool DepthIsRows>
+// The values of a granule as they were before they were split: row i and step k of A at 32 * i + k, step k and column j of B at 32 * k + j. Read: how many of its
+// terms are there.
+template <int Terms, bool DepthIsRows, int Read = Terms>
 inline const float* granule_values(const bf16* granule, float* values) {
-    if (is_unsafe(granule)) return unsafe_values(granule);
+    if constexpr (Terms == 3) {
+        if (is_unsafe(granule)) return unsafe_values(granule);
+    }
     for (int row = 0; row < kGranule; ++row) {
         for (int lane = 0; lane < kGranule; ++lane) {
             const int half = DepthIsRows ? lane / 16 : row / 16;
             const int word = DepthIsRows ? 2 * (lane % 16) + row / 16 : 2 * (lane % 16) + lane / 16;
             const bf16* term = granule + half * kTileElements + row % 16 * kTileWords + word;
             float x = 0.0F;
-            for (int t = Terms - 1; t >= 0; --t) x += to_float(term[t * 2 * kTileElements]);
+            for (int t = Read - 1; t >= 0; --t) x += to_float(term[t * 2 * kTileElements]);
             values[row * kGranule + lane] = x;
         }
     }

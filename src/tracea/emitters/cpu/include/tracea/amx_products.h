@@ -90,8 +90,8 @@ private:
     static TRACEA_NOINLINE void add_steps(const bf16* a, const bf16* b, int64_t from, int64_t to, float* sums) {
         alignas(64) float a_values[kGranule * kGranule];
         alignas(64) float b_values[kGranule * kGranule];
-        const float* x = detail::granule_values<terms, false>(a, a_values);
-        const float* y = detail::granule_values<terms, true>(b, b_values);
+        const float* x = detail::granule_values<3, false, terms>(a, a_values);
+        const float* y = detail::granule_values<3, true, terms>(b, b_values);
         for (int i = 0; i < kAmxTile; ++i) {
             for (int j = 0; j < kAmxTile; j += V::lanes) {
                 V sum = load<V>(sums + i * kAmxTile + j);

@@ -114,7 +114,7 @@ TRACEA_NOINLINE void edge_tile(TileRegisters& tiles, const bf16* a, const bf16* 
     alignas(64) float apart[kAmxTile * kAmxTile];
     bool some_apart = false;
     for (int64_t g = 0; g < granules; ++g, a += granule_elements<Terms>, b += granule_elements<Terms>) {
-        if (TRACEA_UNLIKELY(is_unsafe(a) || is_unsafe(b))) {
+        if (TRACEA_UNLIKELY(is_unsafe<Terms>(a) || is_unsafe<Terms>(b))) {
             if (!some_apart) memset(apart, 0, sizeof apart);
             some_apart = true;
             multiply_values<Terms>(a, b, apart);
@@ -159,14 +159,14 @@ TRACEA_NOINLINE void shallow_block(int64_t rows, int64_t columns, int64_t granul
                         if (asked + slot / 2 < asked_end) sink.ask(asked + slot / 2, j, true);
                     }
                 };
-                if (TRACEA_LIKELY(!is_unsafe(a_granule) && !is_unsafe(b_granule))) {
+                if (TRACEA_LIKELY(!is_unsafe<Terms>(a_granule) && !is_unsafe<Terms>(b_granule))) {
                     multiply_granule<Terms>(tiles, a_granule, b_granule, errand);
                 } else {
                     if (!some_apart) memset(apart, 0, sizeof apart);
                     some_apart = true;
                     multiply_values<Terms>(a_granule, b_granule, apart);
                 }
-                if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
+                if (g % awake_granules<Terms> == awake_granules<Terms> - 1) tiles.store<7>(unread, kTileColumns);
             }
             if (rows - i >= kAmxTile && columns - j >= kAmxTile && !some_apart) {
                 store_sums(tiles, sink.place(i, j), sink.c_stride);
@@ -240,14 +240,14 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
                         sink.ask(asked + slot / 2, j, sink.accumulate);
                     }
                 };
-                if (TRACEA_LIKELY(!is_unsafe(a_granule) && !is_unsafe(b_granule))) {
+                if (TRACEA_LIKELY(!is_unsafe<Terms>(a_granule) && !is_unsafe<Terms>(b_granule))) {
                     detail::multiply_granule<Terms>(tiles, a_granule, b_granule, errand);
                 } else {
                     if (!some_apart) memset(apart, 0, sizeof apart);
                     some_apart = true;
                     detail::multiply_values<Terms>(a_granule, b_granule, apart);
                 }
-                if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
+                if (g % awake_granules<Terms> == awake_granules<Terms> - 1) tiles.store<7>(unread, kTileColumns);
                 if (left > 0) {
                     const int64_t count = left < share ? left : share;
                     sink.whole(sums[1 - current], left_row, left_column, vectors - left, count);

@@ -13,6 +13,9 @@
 // Tiles flush denormals, and a huge h may round to infinity: an element is safe if it is zero or its first term is 2^-50 to 2^60. A granule with an unsafe element is
 // kept as 32 x 32 floats behind the place of its first term instead, and its first word is a NaN that no safe granule begins with. A step of A is a
 // lane there (row i, step k at 32 * i + k), a step of B a row (step k, column j at 32 * k + j).
+//
+// Fewer than three terms are those of narrow numbers: one holds a bf16, two a f16, whatever it is. A line of marks follows them: its first word says that the
+// granule is unsafe, and the values are the sums of terms still.
 #ifndef TRACEA_PACK_TERMS_H
 #define TRACEA_PACK_TERMS_H
 
@@ -33,11 +36,16 @@ constexpr uint16_t kUnsafeMark = 0xffffU;
 constexpr uint32_t kSafeLow = (127U - 50U) << 23;   // 2^-50
 constexpr uint32_t kSafeHigh = (127U + 60U) << 23;  // 2^60
 
-template <int Terms>
-constexpr int64_t granule_elements = Terms * 2 * kTileElements;
+constexpr int kMarks = 32;  // a line, so that granules of narrow numbers begin with one
 
-TRACEA_INLINE bool is_unsafe(const bf16* granule) { return granule->bits == kUnsafeMark; }
-// The floats of an unsafe granule.
+template <int Terms>
+constexpr int64_t granule_elements = Terms * 2 * kTileElements + (Terms < 3 ? kMarks : 0);
+
+template <int Terms = 3>
+TRACEA_INLINE bool is_unsafe(const bf16* granule) {
+    return granule[Terms < 3 ? Terms * 2 * kTileElements : 0].bits == kUnsafeMark;
+}
+// The floats of an unsafe granule of three terms.
 TRACEA_INLINE const float* unsafe_values(const bf16* granule) {
     return reinterpret_cast<const float*>(granule + 2 * kTileElements);
 }
@@ -246,6 +254,28 @@ TRACEA_NOINLINE inline void keep_values(const float* values, int64_t row_stride,
     for (int i = 0; i < kGranule; ++i) memcpy(kept + i * kGranule, values + i * row_stride, kGranule * sizeof(float));
 }
 
+// The same of narrow numbers, which their terms hold: what follows the first term of a number that is not finite is zero, not what is left of it.
+template <int Terms>
+TRACEA_NOINLINE void mark_unsafe(bf16* granule) {
+    granule[Terms * 2 * kTileElements].bits = kUnsafeMark;
+    for (int i = 0; i < 2 * kTileElements; ++i) {
+        if ((granule[i].bits & 0x7f80U) != 0x7f80U) continue;
+        for (int t = 1; t < Terms; ++t) granule[t * 2 * kTileElements + i].bits = 0;
+    }
+}
+
+// What a granule says of itself once its terms are there.
+template <int Terms>
+TRACEA_INLINE void settle_granule(bool is_safe, const float* values, int64_t row_stride, bf16* granule) {
+    if constexpr (Terms < 3) granule[Terms * 2 * kTileElements].bits = 0;
+    if (TRACEA_LIKELY(is_safe)) return;
+    if constexpr (Terms < 3) {
+        mark_unsafe<Terms>(granule);
+    } else {
+        keep_values(values, row_stride, granule);
+    }
+}
+
 // Copies what there is of 32 rows of 32 lanes, of any strides and storage, into floats; the rest is zero.
 template <class Storage>
 TRACEA_NOINLINE void stage(const Storage* source, int64_t row_stride, int64_t lane_stride, int64_t rows, int64_t lanes,
@@ -265,9 +295,8 @@ TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64
                                 int64_t lanes, bf16* granule, const Storage* ahead) {
     if constexpr (std::is_same_v<Storage, float>) {
         if (TRACEA_LIKELY(lane_stride == 1 && rows == kGranule && lanes == kGranule)) {
-            if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead)))) {
-                keep_values(source, row_stride, granule);
-            }
+            const bool is_safe = split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead);
+            settle_granule<Terms>(is_safe, source, row_stride, granule);
             return;
         }
     }
@@ -275,10 +304,9 @@ TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64
 #if defined(TRACEA_ISA_AVX512)
     if constexpr (std::is_same_v<Storage, bf16>) {
         if (TRACEA_LIKELY(lane_stride == 1 && rows == kGranule && lanes == kGranule)) {
-            if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead)))) {
-                stage(source, row_stride, lane_stride, rows, lanes, staged);
-                keep_values(staged, kGranule, granule);
-            }
+            const bool is_safe = split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead);
+            if (Terms == 3 && TRACEA_UNLIKELY(!is_safe)) stage(source, row_stride, lane_stride, rows, lanes, staged);
+            settle_granule<Terms>(is_safe, staged, kGranule, granule);
             return;
         }
     }
@@ -289,9 +317,8 @@ TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64
             for (int64_t i = 0; i < rows; i += line) prefetch_l1(ahead + lane * lane_stride + i);
     }
     stage(source, row_stride, lane_stride, rows, lanes, staged);
-    if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(staged, kGranule, granule, staged)))) {
-        keep_values(staged, kGranule, granule);
-    }
+    const bool is_safe = split_granule<Terms, DepthIsRows>(staged, kGranule, granule, staged);
+    settle_granule<Terms>(is_safe, staged, kGranule, granule);
 }
 
 }  // namespace detail
@@ -302,7 +329,7 @@ TRACEA_NOINLINE void pack_a_terms(const Storage* a, int64_t row_stride, int64_t 
                                   int64_t depth, bf16* panels) {
     for (int64_t i = 0; i < rows; i += kGranule) {
         const int64_t height = rows - i < kGranule ? rows - i : kGranule;
-        bf16* granule = panels + i * depth * Terms;
+        bf16* granule = panels + i / kGranule * (depth / kGranule) * granule_elements<Terms>;
         const Storage* source = a + i * row_stride;
         for (int64_t step = 0; step < k; step += kGranule) {
             const int64_t steps = k - step < kGranule ? k - step : kGranule;
@@ -329,7 +356,7 @@ TRACEA_NOINLINE void pack_b_terms(const Storage* b, int64_t k_stride, int64_t co
                 j + kGranule < columns ? source + (j + kGranule) * column_stride : source + kGranule * k_stride;
             detail::pack_granule<Terms, true>(source + j * column_stride, k_stride, column_stride, steps, width,
                                               granule, ahead);
-            granule += depth * kGranule * Terms;
+            granule += depth / kGranule * granule_elements<Terms>;
         }
     }
 }
