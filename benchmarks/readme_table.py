@@ -94,6 +94,9 @@ LINES = {
     "python benchmarks/time_row_gradients.py": (
         Line("gradients of norms, softmax, log-softmax", "torch", "rows-grad", ("rows-grad",)),
     ),
+    "python benchmarks/time_gemm_types.py": (
+        Line("products and linear layers with GELU of bf16 and f16", "torch", "gemm-types", ("gemm-types",)),
+    ),
     "python benchmarks/time_attention_types.py": (
         Line("attention of bf16 and f16, and gradients", "torch", "attention-types", ("attention-types",)),
     ),

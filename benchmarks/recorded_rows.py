@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tracea.bench.results import folder_of_this_core
 from tracea.profiler.environment import capture, equal_terms
 from tracea.profiler.machine import cores_allowed
@@ -37,6 +39,42 @@ def rows_of_processes(target: str, counts: Sequence[int]) -> list[dict[str, Any]
         cores, variables = cores_allowed()[:threads], equal_terms(threads)
         found += run_in_processes(target, {"threads": threads}, processes=1, cores=cores, variables=variables)[0]
     return found
+
+
+def time_cases(
+    cases: Sequence[tuple[Any, ...]],
+    name_of: Callable[..., str],
+    contenders: Callable[..., dict[str, Callable[[], Any]]],
+    *,
+    threads: int,
+    pairs: int,
+    only: str,
+) -> list[list[Any]]:
+    """Return each case whose name contains ``only``, and both measurements in this process; without pairs, compile."""
+    import torch
+
+    from tracea.profiler.timer import compare
+    from tracea.profiler.watch import PATIENT
+
+    torch.set_num_threads(threads)
+    found: list[list[Any]] = []
+    with torch.inference_mode():
+        for case in cases:
+            if only not in name_of(*case):
+                continue
+            calls = contenders(*case)
+            timed = compare(calls, pairs=pairs, threads=threads, watch=PATIENT) if pairs else {}
+            found.append([*case, {key: msgspec.to_builtins(each) for key, each in timed.items()}])
+    return found
+
+
+def close_sides(calls: dict[str, Callable[[], Any]], wanted: Sequence[Any], tolerance: float, name: str) -> None:
+    """Compare the tensors that each side returns with those wanted; the tolerance is of the largest element."""
+    for side, call in calls.items():
+        for found, exact in zip(call(), wanted, strict=True):
+            off = float((found.double() - exact).abs().max() / exact.abs().max())
+            if not off <= tolerance:
+                raise SystemExit(f"{name}: {side} is off by {off:.1e} of the largest")
 
 
 def record_rows(

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from recorded_rows import options, record_rows
+from recorded_rows import close_sides, options, record_rows, time_cases
 
 from tracea.profiler.measurement import Measurement, Ratio
 from tracea.profiler.record import Row
@@ -34,13 +34,10 @@ def contenders(kind: str, dtype: str, shape: tuple[int, ...]) -> dict[str, Calla
     torch.manual_seed(shape[1])
     given = [torch.randn(1, *shape).to(getattr(torch, dtype)) for _ in range(4)]
     ours, theirs = _calls(kind, given)
+    calls = {"ours": ours, "torch": theirs}
     wanted = _calls(kind, [tensor.double() for tensor in given])[1]()
-    for side, call in (("ours", ours), ("torch", theirs)):
-        for found, exact in zip(call(), wanted, strict=True):
-            off = float((found.double() - exact).abs().max() / exact.abs().max())
-            if not off <= TYPES[dtype]:
-                raise SystemExit(f"{kind} {dtype} {shape}: {side} is off by {off:.1e} of the largest")
-    return {"ours": ours, "torch": theirs}
+    close_sides(calls, wanted, TYPES[dtype], name_of(kind, dtype, shape))
+    return calls
 
 
 def _calls(kind: str, given: list[Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -67,21 +64,7 @@ def _calls(kind: str, given: list[Any]) -> tuple[Callable[[], Any], Callable[[],
 
 def time_rows(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
     """Return (kind, type, shape, both measurements) of each row in this process; without pairs, only compile."""
-    import torch
-
-    from tracea.profiler.timer import compare
-    from tracea.profiler.watch import PATIENT
-
-    torch.set_num_threads(threads)
-    found: list[list[Any]] = []
-    with torch.inference_mode():
-        for row in ROWS:
-            if only not in name_of(*row):
-                continue
-            calls = contenders(*row)
-            timed = compare(calls, pairs=pairs, threads=threads, watch=PATIENT) if pairs else {}
-            found.append([*row, {key: msgspec.to_builtins(each) for key, each in timed.items()}])
-    return found
+    return time_cases(ROWS, name_of, contenders, threads=threads, pairs=pairs, only=only)
 
 
 def name_of(kind: str, dtype: str, shape: tuple[int, ...]) -> str:

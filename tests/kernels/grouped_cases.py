@@ -61,6 +61,8 @@ def grouped_tile_cases() -> tuple[Case, ...]:
         Case.of("amx_grouped_default", name, GroupedGemmOp.of(m=128, n=96, k=160, groups=4)),
         Case.of("amx_grouped", name, GroupedGemmOp.of(**sizes, **FUSED), **small),
         Case.of("amx_grouped_to_bf16", name, turned(GroupedGemmOp.of(**sizes, out_dtype=DType.BF16)), **small),
+        Case.of("amx_grouped_bf16", name, GroupedGemmOp.of(**sizes, dtype=DType.BF16, **FUSED), **small),
+        Case.of("amx_grouped_f16", name, GroupedGemmOp.of(**sizes, dtype=DType.F16, out_dtype=DType.F32), **small),
         Case.of("amx_grouped_strided", name, strided(GroupedGemmOp.of(**sizes, bias=True)), **small),
     )
 

@@ -254,7 +254,7 @@ def test_kernel_is_refused_where_there_are_no_tiles_or_no_float32() -> None:
     unmet = dict((requirement.name, why) for requirement, why in find("gemm.amx").unmet(op, load("avx512")))
     assert unmet["matrix tiles"].needed == "amx_bf16"
     wrong = GemmOp.of(m=64, n=64, k=64, dtype=DType.F64)
-    assert "operands that terms hold" in {
+    assert "factors that terms hold" in {
         requirement.name for requirement, _ in find("gemm.amx").unmet(wrong, load("amx"))
     }
     assert "gemm.amx" not in [variant.id for variant in candidates(op, load("avx512"))]

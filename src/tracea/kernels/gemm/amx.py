@@ -6,7 +6,7 @@ element of f32, 4 of f16, 2 of bf16. See :mod:`tracea.kernels.gemm.matrix_tiles`
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
@@ -29,7 +29,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["AMX", "AMX_PREPACKED", "build_amx", "build_amx_pack", "build_amx_prepacked"]
+__all__ = ["AMX", "AMX_PREPACKED", "MATRIX_TILES", "build_amx", "build_amx_pack", "build_amx_prepacked", "terms_hold"]
 
 # Measured, benchmarks/NOTES.md, by terms: with fewer rows, columns, steps or products, splitting and storing whole
 # tiles cost more than the products save.
@@ -71,13 +71,23 @@ def _check_tiles(op: object, target: Target) -> Unmet | None:
 
 
 MATRIX_TILES = Requirement(name="matrix tiles", check=_check_tiles)
-_ONE_TYPE = condition(
-    "operands that terms hold",
-    lambda op, _: op.a.dtype is op.b.dtype and op.a.dtype in (DType.F32, DType.F16, DType.BF16),
-    needed="a and b of f32, both of f16 or both of bf16",
-    found=lambda op: f"{op.a.dtype.value}, {op.b.dtype.value}",
-    remedy="use gemm.packed",
-)
+
+
+def terms_hold(a: str, b: str, *, remedy: str) -> Requirement:
+    """Return the requirement that operands ``a`` and ``b`` are of one type that bf16 terms hold."""
+
+    def types(op: Any) -> tuple[DType, DType]:
+        return getattr(op, a).dtype, getattr(op, b).dtype
+
+    return condition(
+        "factors that terms hold",
+        lambda op, _: types(op) in ((dtype, dtype) for dtype in (DType.F32, DType.F16, DType.BF16)),
+        needed=f"{a} and {b} of f32, both of f16 or both of bf16",
+        found=lambda op: ", ".join(dtype.value for dtype in types(op)),
+        remedy=remedy,
+    )
+
+
 _MATRIX_B = condition(
     "b is a matrix",
     lambda op, _: op.b.rank == 2,
@@ -107,7 +117,7 @@ _SHAPE = Preference(name="whole tiles", score=_by_shape)
 AMX_ID = "gemm.amx"
 AMX_PREPACKED_ID = "gemm.amx_prepacked"
 AMX_PACK_ID = "gemm.amx_pack_b"
-_REQUIREMENTS = (*GEMM_REQUIREMENTS, MATRIX_TILES, _ONE_TYPE)
+_REQUIREMENTS = (*GEMM_REQUIREMENTS, MATRIX_TILES, terms_hold("a", "b", remedy="use gemm.packed"))
 
 AMX = Variant(
     id=AMX_ID,

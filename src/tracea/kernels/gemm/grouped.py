@@ -18,10 +18,10 @@ from tracea.core.expr import Constant, Input
 from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidSchedule
-from tracea.kernels.gemm.amx import MATRIX_TILES
+from tracea.kernels.gemm.amx import MATRIX_TILES, terms_hold
 from tracea.kernels.gemm.amx_blocking import amx_blocking
 from tracea.kernels.gemm.blocking import Blocking, equal_blocks, round_up, wide_tile
-from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TERMS_OF_FLOAT, TILE
 from tracea.kernels.gemm.operands import K, M, N, kernel_name
 from tracea.kernels.gemm.packed import column_sweep, pack_a, panel_buffer
 from tracea.kernels.gemm.requirements import FLOATS
@@ -33,6 +33,7 @@ from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Region
 from tracea.semantic.group_tables import GroupTables
 from tracea.semantic.index import Const, Index, Param, Var, ceil_div, minimum
+from tracea.semantic.intrinsics import terms_of
 from tracea.semantic.nodes import EpilogueCall, For, If, Let, Level, Parallel, PointwiseTile, block
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
@@ -176,7 +177,7 @@ def build_grouped(op: GroupedGemmOp, schedule: Schedule, target: Target) -> Tile
 
 def build_grouped_amx(op: GroupedGemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel on matrix tiles: both factors as sums of bf16 terms."""
-    return _build(GROUPED_AMX_ID, op, amx_blocking(schedule, DType.F32), schedule, target)
+    return _build(GROUPED_AMX_ID, op, amx_blocking(schedule, op.x.dtype), schedule, target)
 
 
 def _build(variant: str, op: GroupedGemmOp, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
@@ -287,7 +288,8 @@ def _share(op: GroupedGemmOp, kc: int, mr: int, nv: int) -> int:
 
 
 def _default_amx(op: GroupedGemmOp, target: Target) -> Schedule:
-    kc, mc = round_up(equal_blocks(op.k, _DEPTH), GRANULE), round_up(min(op.m, PART_ROWS), TILE)
+    depth = _DEPTH * TERMS_OF_FLOAT // terms_of(op.x.dtype)
+    kc, mc = round_up(equal_blocks(op.k, depth), GRANULE), round_up(min(op.m, PART_ROWS), TILE)
     return Schedule(kc=kc, mc=mc, nc=_task_columns(op, target, TILE), sweep=8, split="columns")
 
 
@@ -333,13 +335,6 @@ _ELEMENTS = condition(
 _NOT_EMPTY = condition(
     "k >= 1", lambda op, _: op.k >= 1, needed="k >= 1", found=lambda op: f"k = {op.k}", remedy="an empty sum is zero"
 )
-_FLOAT32 = condition(
-    "float32 factors",
-    lambda op, _: op.x.dtype is op.weights.dtype is DType.F32,
-    needed="x and weights of f32",
-    found=lambda op: f"{op.x.dtype.value}, {op.weights.dtype.value}",
-    remedy="use gemm.grouped",
-)
 _REQUIREMENTS = (CPU_VECTORS, _ELEMENTS, strided_layouts, non_negative_strides, _NOT_EMPTY)
 
 
@@ -366,7 +361,7 @@ GROUPED_AMX = Variant(
     id=GROUPED_AMX_ID,
     op_type=GroupedGemmOp,
     backend="cpu",
-    requirements=(*_REQUIREMENTS, MATRIX_TILES, _FLOAT32),
+    requirements=(*_REQUIREMENTS, MATRIX_TILES, terms_hold("x", "weights", remedy="use gemm.grouped")),
     preferences=(Preference(name="tiles", score=_on_tiles),),
     priority=60,
     build=build_grouped_amx,
