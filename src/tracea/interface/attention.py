@@ -62,10 +62,10 @@ def attention(
 
     What costs nothing where it is not seen: ``block_mask`` is true where a block of ``block_size`` queries by as many
     keys (64, or a pair of sizes) is seen, (⌈s/block⌉, ⌈t/block⌉) for all heads or with axes before it that broadcast to
-    (batch, heads). ``lengths`` are the tokens of sequences that lie side by side in one batch, ``key_lengths`` those of
-    their keys: each sequence sees its own, and positions count from its first token. ``global_tokens``: with a window,
-    the first so many queries, all where there are fewer, see all keys and the first so many keys are seen by all, but
-    for what a block_mask hides. causal and window hold besides.
+    (batch, heads). ``lengths`` are the tokens of sequences that lie side by side in a batch of 1, ``key_lengths`` those
+    of their keys: each sequence sees its own, and positions count from its first token. ``global_tokens``: with a
+    window, the first so many queries, all where there are fewer, see all keys and the first so many keys are seen by
+    all, but for what a block_mask hides. causal and window hold besides.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
     a scale that is not finite, a score that names other operands than there are, or what does not go together.

@@ -72,7 +72,10 @@ def listed_pairs(
             )
         if queries[0] != 1:
             raise InvalidShape(
-                field="q", got=queries, expected="(1, heads, all tokens, size)", remedy="lay the sequences side by side"
+                field="q",
+                got=queries,
+                expected="(1, heads, all tokens, size)",
+                remedy="lay the sequences side by side: a batch of 1",
             )
         own = _lengths("lengths", lengths, queries[2])
         others = own if key_lengths is None else _lengths("key_lengths", key_lengths, keys[2])
