@@ -109,12 +109,15 @@ def ones(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return np.ones(shape, np.float32)
 
 
+ALL_DIGITS = np.array(0x7FFFE000, np.uint32).view(np.float32)[()]  # so is the f16 that it becomes
+
 EXTREMES: dict[str, tuple[Values, Values]] = {
     "infinity_times_numbers": (placed({(3, 40): np.inf}), placed({})),
     "infinity_times_one": (placed({(0, 0): -np.inf}), ones),
     "infinity_times_zero": (placed({(3, 40): np.inf}), placed({(40, 5): 0.0})),
     "nan_in_a": (placed({(65, 2): np.nan}), placed({})),
     "nan_in_b": (placed({}), placed({(70, 95): np.nan})),
+    "nan_of_all_digits": (placed({(3, 40): ALL_DIGITS, (68, 1): -ALL_DIGITS}), placed({(70, 95): ALL_DIGITS})),
     "both_infinite": (placed({(3, 40): np.inf}), placed({(40, 5): -np.inf})),
     "products_that_underflow": (scaled(1e-30), scaled(1e-30)),
     "denormal_operand": (scaled(1e-40), scaled(1e20)),

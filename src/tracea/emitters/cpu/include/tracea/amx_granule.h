@@ -178,9 +178,7 @@ inline const float* granule_values(const bf16* granule, float* values) {
     }
     for (int row = 0; row < kGranule; ++row) {
         for (int lane = 0; lane < kGranule; ++lane) {
-            const int half = DepthIsRows ? lane / 16 : row / 16;
-            const int word = DepthIsRows ? 2 * (lane % 16) + row / 16 : 2 * (lane % 16) + lane / 16;
-            const bf16* term = granule + half * kTileElements + row % 16 * kTileWords + word;
+            const bf16* term = granule + word_of<DepthIsRows>(row, lane);
             float x = 0.0F;
             for (int t = Read - 1; t >= 0; --t) x += to_float(term[t * 2 * kTileElements]);
             values[row * kGranule + lane] = x;

@@ -254,23 +254,37 @@ TRACEA_NOINLINE inline void keep_values(const float* values, int64_t row_stride,
     for (int i = 0; i < kGranule; ++i) memcpy(kept + i * kGranule, values + i * row_stride, kGranule * sizeof(float));
 }
 
-// The same of narrow numbers, which their terms hold: what follows the first term of a number that is not finite is zero, not what is left of it.
-template <int Terms>
-TRACEA_NOINLINE void mark_unsafe(bf16* granule) {
+// The word of element `lane` of row `row` in a granule of 32 rows of 32 lanes.
+template <bool DepthIsRows>
+constexpr int word_of(int row, int lane) {
+    return DepthIsRows ? lane / 16 * kTileElements + row % 16 * kTileWords + 2 * (lane % 16) + row / 16
+                       : row / 16 * kTileElements + row % 16 * kTileWords + 2 * (lane % 16) + lane / 16;
+}
+
+// The same of narrow numbers, which their terms hold, but for what is left of an f16 that is not finite: that is a NaN, and a NaN of all digits was rounded to
+// zero. A bf16 is its word.
+template <int Terms, bool DepthIsRows>
+TRACEA_NOINLINE void mark_unsafe(const float* values, int64_t row_stride, bf16* granule) {
     granule[Terms * 2 * kTileElements].bits = kUnsafeMark;
-    for (int i = 0; i < 2 * kTileElements; ++i) {
-        if ((granule[i].bits & 0x7f80U) != 0x7f80U) continue;
-        for (int t = 1; t < Terms; ++t) granule[t * 2 * kTileElements + i].bits = 0;
+    if constexpr (Terms == 2) {
+        for (int row = 0; row < kGranule; ++row) {
+            for (int lane = 0; lane < kGranule; ++lane) {
+                const float x = values[row * row_stride + lane];
+                if (__builtin_isfinite(x)) continue;
+                granule[word_of<DepthIsRows>(row, lane)] = from_float<bf16>(x);
+                granule[2 * kTileElements + word_of<DepthIsRows>(row, lane)].bits = 0;
+            }
+        }
     }
 }
 
 // What a granule says of itself once its terms are there.
-template <int Terms>
+template <int Terms, bool DepthIsRows>
 TRACEA_INLINE void settle_granule(bool is_safe, const float* values, int64_t row_stride, bf16* granule) {
     if constexpr (Terms < 3) granule[Terms * 2 * kTileElements].bits = 0;
     if (TRACEA_LIKELY(is_safe)) return;
     if constexpr (Terms < 3) {
-        mark_unsafe<Terms>(granule);
+        mark_unsafe<Terms, DepthIsRows>(values, row_stride, granule);
     } else {
         keep_values(values, row_stride, granule);
     }
@@ -296,17 +310,18 @@ TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64
     if constexpr (std::is_same_v<Storage, float>) {
         if (TRACEA_LIKELY(lane_stride == 1 && rows == kGranule && lanes == kGranule)) {
             const bool is_safe = split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead);
-            settle_granule<Terms>(is_safe, source, row_stride, granule);
+            settle_granule<Terms, DepthIsRows>(is_safe, source, row_stride, granule);
             return;
         }
     }
     alignas(64) float staged[kGranule * kGranule];
 #if defined(TRACEA_ISA_AVX512)
     if constexpr (std::is_same_v<Storage, bf16>) {
+        static_assert(Terms != 2, "one term holds a bf16, and settling two reads what is staged");
         if (TRACEA_LIKELY(lane_stride == 1 && rows == kGranule && lanes == kGranule)) {
             const bool is_safe = split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead);
             if (Terms == 3 && TRACEA_UNLIKELY(!is_safe)) stage(source, row_stride, lane_stride, rows, lanes, staged);
-            settle_granule<Terms>(is_safe, staged, kGranule, granule);
+            settle_granule<Terms, DepthIsRows>(is_safe, staged, kGranule, granule);
             return;
         }
     }
@@ -318,7 +333,7 @@ TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64
     }
     stage(source, row_stride, lane_stride, rows, lanes, staged);
     const bool is_safe = split_granule<Terms, DepthIsRows>(staged, kGranule, granule, staged);
-    settle_granule<Terms>(is_safe, staged, kGranule, granule);
+    settle_granule<Terms, DepthIsRows>(is_safe, staged, kGranule, granule);
 }
 
 }  // namespace detail
