@@ -172,6 +172,20 @@ def amx_conv_cases() -> tuple[Case, ...]:
         Case.of("amx_conv_panel_in_parts", "conv.amx", conv(137, (5, 9), 40, **last, **FUSED), rows=5, kb=64),
         Case.of("amx_conv_part", "conv.amx", conv_part(40, (7, 9), 24), **band),
         Case.of("amx_conv_every_second", "conv.amx", conv(40, (7, 9), 40, stride=(2, 2), **ONE), **band),
+        *(
+            Case.of(
+                f"amx_conv_{dtype.value}_{name}",
+                variant,
+                conv(37, (8, 9), 70, batch=2, dtype=dtype, **how, **FUSED),
+                **band,
+            )
+            for dtype in (BF16, F16)
+            for name, variant, how in (
+                ("last", "conv.amx", last),
+                ("planar", "conv.amx_prepacked", {}),
+                ("phases", "conv.amx", {"stride": (2, 2), "out_dtype": F32, **last}),
+            )
+        ),
         *stem_cases(),
     )
 

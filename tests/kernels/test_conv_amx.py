@@ -46,9 +46,10 @@ def test_random_convolutions_match_float64(variant: str, rng: np.random.Generato
     assert found.space is not None
     cases = []
     for number in range(8):
-        op = random_conv(rng, dtype=DType.F32, most=60)
+        dtype = (DType.F32, DType.F32, DType.BF16, DType.F16)[number % 4]
+        op = random_conv(rng, dtype=dtype, most=60)
         while found.unmet(op, target):  # one column of results
-            op = random_conv(rng, dtype=DType.F32, most=60)
+            op = random_conv(rng, dtype=dtype, most=60)
         space = found.space(op, target)
         schedule = space.schedule(space.rows[int(rng.integers(0, len(space)))])
         cases.append(Case.of(f"random{number}", variant, op, **dict(schedule)))
@@ -111,6 +112,8 @@ def spread(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return (rng.standard_normal(shape) * 10.0 ** rng.integers(-36, 5, shape)).astype(np.float32)
 
 
+ALL_DIGITS = np.array(0x7FFFE000, np.uint32).view(np.float32)[()]  # so is the f16 that it becomes
+NARROW = [name for name in CASES if name.startswith(("amx_conv_bf16", "amx_conv_f16"))]
 EXTREMES: dict[str, tuple[Values, Values]] = {
     "nan": (placed(np.nan), placed(1.0)),
     "infinities": (placed(np.inf, -np.inf), placed(np.inf)),
@@ -120,6 +123,8 @@ EXTREMES: dict[str, tuple[Values, Values]] = {
     "at_the_ends_of_the_safe_range": (scaled(2.0**-48), scaled(2.0**57)),
     "wide": (spread, scaled(1.0)),
     "wide_filters": (scaled(1.0), spread),
+    "nan_of_all_digits": (placed(ALL_DIGITS), placed(1.0)),
+    "nan_of_all_digits_in_a_filter": (placed(1.0), placed(-ALL_DIGITS)),
     "zeros": (lambda rng, shape: np.zeros(shape, np.float32), placed(np.nan)),
 }
 
@@ -128,6 +133,7 @@ EXTREMES: dict[str, tuple[Values, Values]] = {
 @pytest.mark.parametrize(
     "name",
     [
+        *NARROW,
         "amx_conv_last",
         "amx_conv_planar",
         "amx_conv_dilated",
@@ -144,7 +150,8 @@ def test_values_that_terms_cannot_hold_give_what_float32_gives(
     unit, case = compiled(name, isa)
     inputs = random_inputs(case.op, rng)
     for operand, make in enumerate(EXTREMES[extreme]):
-        inputs[operand] = make(rng, inputs[operand].shape)
+        with np.errstate(over="ignore"):
+            inputs[operand] = make(rng, inputs[operand].shape).astype(inputs[operand].dtype)
     with np.errstate(all="ignore"):
         check(unit, build(case, isa), case.op, inputs, threads=2)
 
@@ -226,8 +233,10 @@ def test_kernel_is_refused_where_it_does_not_fit() -> None:
     op = Conv2dOp.of(channels=64, size=(14, 14), filters=64, kernel=(3, 3))
     assert "conv.amx" not in [variant.id for variant in candidates(op, load("avx512"))]
     assert candidates(op, load("amx"))[0].id == "conv.amx_prepacked"
+    wide = Conv2dOp.of(channels=64, size=(14, 14), filters=64, kernel=(3, 3), dtype=DType.F64)
+    assert "factors that terms hold" in {each.name for each, _ in find("conv.amx").unmet(wide, load("amx"))}
     half = Conv2dOp.of(channels=64, size=(14, 14), filters=64, kernel=(3, 3), dtype=DType.BF16)
-    assert "float32 operands" in {requirement.name for requirement, _ in find("conv.amx").unmet(half, load("amx"))}
+    assert "float32 operands" in {each.name for each, _ in find("conv.amx_stem").unmet(half, load("amx"))}
     found = find("conv.amx")
     assert found.build is not None
     for bad in ({"rows": 0}, {"kb": 0}):

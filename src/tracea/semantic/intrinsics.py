@@ -107,18 +107,18 @@ def channelwise_product(a: Array, b: Array, *, stride: tuple[int, int], dilation
 
 
 def terms_window_product(
-    a: Array, b: Array, *, terms: int, stride: tuple[int, int], dilation: tuple[int, int]
+    a: Array, b: Array, *, terms: int, stride: tuple[int, int], dilation: tuple[int, int], marks: int = 0
 ) -> Array:
     """Return the results of windows of ``a``, row after row, for the filters of ``b``, both as sums of terms.
 
     Shapes:
-        a: (blocks, rows, columns, terms · lanes + 1); b: (…, panels, blocks, r, s, lanes, terms · width); result:
-        (pixels, panels · width).
+        a: (blocks, rows, columns, terms · lanes + 1); b: (…, panels, blocks, r, s, lanes, terms · width + marks);
+        result: (pixels, panels · width).
     """
     blocks, rows, columns, _ = (1, 1, 1, *a.shape)[-4:]
     image = join_terms(a.reshape(blocks, rows, columns, -1)[..., :-1], terms)
     panels, _, r, s, lanes, _ = (1, 1, 1, 1, *b.shape)[-6:]
-    filters = join_terms(b.reshape(panels, blocks, r, s, lanes, -1), terms)
+    filters = join_terms(b.reshape(panels, blocks, r, s, lanes, -1)[..., : b.shape[-1] - marks], terms)
     image = image.transpose(1, 2, 0, 3).reshape(rows, columns, blocks * lanes)
     filters = filters.transpose(2, 3, 1, 4, 0, 5).reshape(r, s, blocks * lanes, -1)
     return window_product(image, filters, stride=stride, dilation=dilation)

@@ -66,8 +66,8 @@ def split_halo(printer: Printer, node: Halo) -> None:
     """Print the copy of rows and columns of an image as sums of terms."""
     printer.use("halo_terms.h")
     source, text = printer.buffer(node.source), printer.text
-    if source.dtype is not DType.F32:
-        raise EmitError(node=f"Halo {node.source}", detail=f"terms of f32, not of {source.dtype.value}")
+    if source.dtype is not DType.F32 and node.merged is not None:
+        raise EmitError(node=f"Halo {node.source}", detail=f"merged taps of f32, not of {source.dtype.value}")
     printer.declare_check(f"{node.lanes} == kGranule", "the kernel was built for these granules")
     printer.body.comment(f"Halo {node.source} -> {node.target.buffer}")
     target = (

@@ -1,7 +1,8 @@
-"""float32 convolution on matrix tiles: a task splits the rows that it reads into bf16 terms, and tiles read them there.
+"""Convolution on matrix tiles: a task splits the rows that it reads into bf16 terms, and tiles read them there.
 
-The filters are in panels of terms: ``conv.amx`` packs them in each call, ``conv.amx_prepacked`` reads constants, 6
-bytes an element. See docs/adr/0004 for the arithmetic and emitters/cpu/include/tracea/conv_amx.h for the routine.
+Three terms hold a f32, two a f16, one a bf16. The filters are in panels of terms: ``conv.amx`` packs them in each call,
+``conv.amx_prepacked`` reads constants, 6 bytes an element of f32. See docs/adr/0004 for the arithmetic and
+emitters/cpu/include/tracea/conv_amx.h for the routine.
 """
 
 from __future__ import annotations
@@ -33,16 +34,15 @@ from tracea.kernels.conv.operands import (
     window_of,
 )
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
-from tracea.kernels.gemm.amx import MATRIX_TILES
+from tracea.kernels.gemm.amx import MATRIX_TILES, terms_hold
 from tracea.kernels.gemm.blocking import round_up
-from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, marks_of
 from tracea.kernels.operands import scratch, vector_lanes
-from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Predicate, Var, ceil_div, minimum
-from tracea.semantic.intrinsics import terms_window_product
+from tracea.semantic.intrinsics import terms_of, terms_window_product
 from tracea.semantic.nodes import Barrier, For, Let, Level, MicroKernel, Pack, Parallel, block
 from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.schedule import MOST_OF_TILE, Schedule
@@ -52,7 +52,6 @@ from tracea.targets.target import Target
 __all__ = [
     "AMX",
     "AMX_PREPACKED",
-    "FLOAT32",
     "amx_space_of",
     "band_numbers",
     "build_amx",
@@ -60,14 +59,12 @@ __all__ = [
     "build_amx_prepacked",
 ]
 
-_TERMS: Final = 3  # of a float32
 _FILLED: Final = 0.45  # of granules: as much is always enough
 # Cycles of a pixel, measured (benchmarks/NOTES.md): a granule's products, and splitting a block of its channels.
 _GRANULE_CYCLES: Final = 12.5
 _SPLIT_CYCLES: Final = 14.0
 _SURELY: Final = 1.1  # of the cycles on tiles: vectors that take more are slower
 _SPLIT_PAYS: Final = 64  # products of an element of the image, from which on tiles save more than its splitting costs
-_PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
 
 
 def build_amx(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -103,7 +100,18 @@ def amx_panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorTy
     del schedule, target
     filters, channels, r, s = op.w.static_shape
     panels, blocks = -(-filters // op.groups // TILE), -(-channels // GRANULE)
-    return TensorType((op.groups, panels, blocks, r, s, GRANULE, TILE * _TERMS), DType.BF16)
+    return TensorType((op.groups, panels, blocks, r, s, GRANULE, _width(op)), DType.BF16)
+
+
+def _width(op: Conv2dOp) -> int:
+    """Return the elements of a step of a panel of filters."""
+    terms = terms_of(op.x.dtype)
+    return TILE * terms + marks_of(terms)
+
+
+def _pixel(op: Conv2dOp) -> int:
+    """Return the elements of a pixel of the halo, for a block of channels."""
+    return terms_of(op.x.dtype) * GRANULE + 1
 
 
 def band_numbers(schedule: Schedule) -> tuple[int, int]:
@@ -122,7 +130,7 @@ def _panels(operands: ConvOperands, name: str, role: BufferRole) -> Buffer:
         name=name,
         dtype=DType.BF16,
         space=MemorySpace.TEAM if role is BufferRole.SCRATCH else MemorySpace.GLOBAL,
-        shape=(operands.groups, ceil_div(K, TILE), blocks, R, S, Const(GRANULE), Const(TILE * _TERMS)),
+        shape=(operands.groups, ceil_div(K, TILE), blocks, R, S, Const(GRANULE), Const(_width(operands.op))),
         role=role,
     )
 
@@ -132,6 +140,7 @@ def _pack(operands: ConvOperands, panels: Buffer) -> Parallel:
     task, group, first, wide = Var("pack_task"), Var("pack_group"), Var("pack_first"), Var("pack_wide")
     r, s, c, steps = Var("pack_r"), Var("pack_s"), Var("pack_c"), Var("pack_steps")
     count, grouped = ceil_div(K, TILE), operands.groups != Const(1)
+    terms, width = terms_of(operands.op.x.dtype), _width(operands.op)
     lets = (
         Let(var=group, value=task // count if grouped else Const(0)),
         Let(var=first, value=(task % count if grouped else task) * TILE),
@@ -139,10 +148,11 @@ def _pack(operands: ConvOperands, panels: Buffer) -> Parallel:
     )
     granule = Pack(
         source=operands.w.region((group, *tap_of(operands.op, r, s), c, first), (1, 1, 1, steps, wide)),
-        target=panels.region((group, first // TILE, c // GRANULE, r, s, 0, 0), (1, 1, 1, 1, 1, GRANULE, TILE * _TERMS)),
+        target=panels.region((group, first // TILE, c // GRANULE, r, s, 0, 0), (1, 1, 1, 1, 1, GRANULE, width)),
         panel=TILE,
         axis=1,
-        terms=_TERMS,
+        terms=terms,
+        marks=marks_of(terms),
         granule=GRANULE,
     )
     taps = For(var=r, extent=R, body=block(For(var=s, extent=S, body=block(granule))))
@@ -155,10 +165,8 @@ def _halo(operands: ConvOperands, rows: int) -> Buffer:
     down, right = operands.op.stride
     high, _ = window_of(operands.op, rows, Q)
     height = (ceil_div(high, down) + _spare_rows(operands.op)) * down
-    width = _TERMS * GRANULE + 1
-    return scratch(
-        "halo", DType.BF16, MemorySpace.THREAD, ceil_div(C, GRANULE), height, _pitch(operands) * right, width
-    )
+    wide = _pitch(operands) * right
+    return scratch("halo", DType.BF16, MemorySpace.THREAD, ceil_div(C, GRANULE), height, wide, _pixel(operands.op))
 
 
 def _pitch(operands: ConvOperands) -> Index:
@@ -181,12 +189,12 @@ def _tasks(operands: ConvOperands, panels: Buffer, rows: int, filters: int) -> P
     (down, _), (above, left) = op.stride, op.padding
     high, wide = window_of(op, BAND, Q)
     blocks = ceil_div(C, GRANULE)
-    window = halo.region((0, 0, 0, 0), (blocks, high, wide, _TERMS * GRANULE + 1))
+    window = halo.region((0, 0, 0, 0), (blocks, high, wide, _pixel(op)))
     split = Halo(
         source=operands.x.region((IMAGE, GROUP, TOP * down - above, -left, 0), (1, 1, high, wide, C)),
         target=window,
         lanes=GRANULE,
-        terms=_TERMS,
+        terms=terms_of(op.x.dtype),
         steps=op.stride,
         taps=(R, S),
         gaps=op.dilation,
@@ -196,7 +204,7 @@ def _tasks(operands: ConvOperands, panels: Buffer, rows: int, filters: int) -> P
         intrinsic=amx_conv(op),
         a=window,
         b=panels.region(
-            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), blocks, R, S, GRANULE, TILE * _TERMS)
+            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), blocks, R, S, GRANULE, _width(op))
         ),
         c=operands.at(operands.y, *place, extents),
         epilogue=operands.applied(*place, extents),
@@ -206,13 +214,16 @@ def _tasks(operands: ConvOperands, panels: Buffer, rows: int, filters: int) -> P
 
 def amx_conv(op: Conv2dOp) -> Intrinsic:
     """Return the routine of a band of results on matrix tiles."""
+    terms = terms_of(op.x.dtype)
+    marks = marks_of(terms)
     return Intrinsic(
         name="amx_conv",
-        meaning=partial(terms_window_product, terms=_TERMS, stride=op.stride, dilation=op.dilation),
+        meaning=partial(terms_window_product, terms=terms, marks=marks, stride=op.stride, dilation=op.dilation),
         source="emitters/cpu/include/tracea/conv_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
         attributes=(
             ("window", 1),
-            ("terms", _TERMS),
+            ("terms", terms),
+            ("marks", marks),
             ("tile", TILE),
             ("lanes", GRANULE),
             ("spare_rows", _spare_rows(op)),
@@ -234,8 +245,8 @@ def amx_default(op: Conv2dOp, target: Target) -> Schedule:
         # Windows are higher than the result: a band of one row reads most of the image already. Measured, two cores,
         # 3 rows of 192 by 64 filters: bands of one and two rows 1285 and 1065 us, blocks of 32 filters 716.
         return Schedule(rows=static(op.shape[2]), kb=round_up(-(-filters // max(1, target.cores // op.groups)), TILE))
-    row_bytes = columns * -(-channels // GRANULE) * _PIXEL_BYTES * read // (op.stride[0] * op.stride[1])
-    filter_bytes = 2 * _TERMS * op.taps
+    row_bytes = columns * -(-channels // GRANULE) * 2 * _pixel(op) * read // (op.stride[0] * op.stride[1])
+    filter_bytes = 2 * terms_of(op.x.dtype) * op.taps
     most = rows_that_fit(op, target, row_bytes, filters=filters, filter_bytes=filter_bytes)
     rows, kb = best_bands(op, target, most=min(most, static(op.shape[2])), filter_bytes=filter_bytes * filters)
     return Schedule(rows=rows, kb=kb)
@@ -265,15 +276,6 @@ def amx_space_of(op: Conv2dOp, default: Schedule) -> ScheduleSpace:
     return ScheduleSpace.listed(chosen)
 
 
-FLOAT32 = condition(
-    "float32 operands",
-    lambda op, _: op.x.dtype is op.w.dtype is DType.F32,
-    needed="x and w of f32",
-    found=lambda op: f"{op.x.dtype.value}, {op.w.dtype.value}",
-    remedy="use conv.packed",
-)
-
-
 def _by_shape(op: Conv2dOp, target: Target) -> float:
     if target.isa == "plain":
         return -200.0  # arrays in place of registers: there to be read by sanitizers
@@ -295,7 +297,7 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
 
 
 _SHAPE = Preference(name="whole granules", score=_by_shape)
-_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, FLOAT32, FLAT_RESULT)
+_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, terms_hold("x", "w", remedy="use conv.packed"), FLAT_RESULT)
 
 AMX_ID = "conv.amx"
 AMX_PREPACKED_ID = "conv.amx_prepacked"

@@ -14,7 +14,7 @@ from typing import Final
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType, static
-from tracea.kernels.conv.amx import FLOAT32, amx_space_of, band_numbers
+from tracea.kernels.conv.amx import amx_space_of, band_numbers
 from tracea.kernels.conv.operands import (
     BAND,
     FILTERS,
@@ -315,7 +315,14 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
 
 
 _SHAPE = Preference(name="granules filled by taps", score=_by_shape)
-_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, FLOAT32, FLAT_RESULT, _ONE_GRANULE)
+_FLOAT32 = condition(
+    "float32 operands",
+    lambda op, _: op.x.dtype is op.w.dtype is DType.F32,
+    needed="x and w of f32",
+    found=lambda op: f"{op.x.dtype.value}, {op.w.dtype.value}",
+    remedy="use conv.packed",
+)
+_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, _FLOAT32, FLAT_RESULT, _ONE_GRANULE)
 
 STEM_ID = "conv.amx_stem"
 STEM_PREPACKED_ID = "conv.amx_stem_prepacked"

@@ -252,7 +252,7 @@ TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const 
                                     prefetch_l2(lines + slot / 2 * 32);
                                 }
                             };
-                            const bool safe = !detail::any_marked(marks_block + place) && !is_unsafe(b_granule);
+                            const bool safe = !detail::any_marked(marks_block + place) && !is_unsafe<Terms>(b_granule);
                             if (TRACEA_UNLIKELY(!safe)) {
                                 if ((some_apart >> slot & 1) == 0) memset(apart[slot], 0, sizeof apart[slot]);
                                 some_apart |= uint32_t{1} << slot;
@@ -263,7 +263,8 @@ TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const 
                             } else {
                                 detail::multiply_edge<Terms, 1, 2>(tiles, a_granule, b_granule, term);
                             }
-                            if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
+                            if (g % awake_granules<Terms> == awake_granules<Terms> - 1)
+                                tiles.store<7>(unread, kTileColumns);
                             if (left < Sink::parts) {
                                 const int end = left + share < Sink::parts ? left + share : Sink::parts;
                                 sink.leave(sums[1 - current], left_pixels, left_first, left_filters, left, end);

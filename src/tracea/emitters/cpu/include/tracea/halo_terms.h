@@ -5,7 +5,7 @@
 // of pixels, 64 bytes each, one row after the other: 16 pixels next to each other are a tile of A. Word w of a pixel is channel w / 2 + 16 * (w % 2).
 //
 // Behind the planes lies one mark for each block and pixel: not zero where a channel is neither zero nor within 2^-50 .. 2^60. Such a pixel keeps its 32
-// floats in the places of its second and third term, and zeros in that of its first.
+// floats in the places of its second and third term, and zeros in that of its first; of fewer terms, which hold narrow numbers, it keeps the terms.
 #ifndef TRACEA_HALO_TERMS_H
 #define TRACEA_HALO_TERMS_H
 
@@ -104,31 +104,45 @@ TRACEA_INLINE void split_interleaved(VecF x, VecF y, bf16* target, int64_t term)
 }
 #endif
 
+// What is left of an f16 that is not finite is a NaN, and a NaN of all digits was rounded to zero: its first term is all of it.
+TRACEA_NOINLINE inline void settle_pixel(VecF x, VecF y, bf16* target, int64_t term) {
+    float all[2][kTileColumns];
+    store(all[0], x);
+    store(all[1], y);
+    for (int i = 0; i < kTileWords; ++i) {
+        const float value = all[i % 2][i / 2];
+        if (__builtin_isfinite(value)) continue;
+        target[i] = from_float<bf16>(value);
+        target[term + i].bits = 0;
+    }
+}
+
 // Splits one block of one pixel, channels 0 .. 15 in x and 16 .. 31 in y. The terms lie `term` elements apart.
 template <int Terms>
 TRACEA_INLINE void split_pixel(VecF x, VecF y, bf16* target, int64_t term, bf16* mark) {
-    static_assert(Terms == 3, "a mark needs the places of two terms for its floats");
     static_assert(VecF::lanes == kTileColumns, "a pixel is two vectors");
 #if defined(TRACEA_ISA_AVX512)
-    if (TRACEA_LIKELY((without_terms(x) | without_terms(y)) == 0)) {
-        split_interleaved<Terms>(x, y, target, term);
-        return;
-    }
+    const bool held = (without_terms(x) | without_terms(y)) == 0;
+    if (Terms < 3 || TRACEA_LIKELY(held)) split_interleaved<Terms>(x, y, target, term);
 #else
     float all[2][kTileColumns];
     store(all[0], x);
     store(all[1], y);
     bool held = true;
     for (int i = 0; i < kTileWords; ++i) held = held && has_terms(all[i % 2][i / 2]);
-    if (held) {
+    if (Terms < 3 || held) {
         for (int i = 0; i < kTileWords; ++i) split_element<Terms>(all[i % 2][i / 2], target + i, term);
-        return;
     }
 #endif
-    memset(static_cast<void*>(target), 0, kTileWords * sizeof(bf16));
-    store(reinterpret_cast<float*>(target + term), x);
-    store(reinterpret_cast<float*>(target + 2 * term), y);
+    if (TRACEA_LIKELY(held)) return;
     mark->bits = kUnsafeMark;
+    if constexpr (Terms == 3) {
+        memset(static_cast<void*>(target), 0, kTileWords * sizeof(bf16));
+        store(reinterpret_cast<float*>(target + term), x);
+        store(reinterpret_cast<float*>(target + 2 * term), y);
+    } else if constexpr (Terms == 2) {
+        settle_pixel(x, y, target, term);
+    }
 }
 
 // The values of 32 pixels of one block: pixel i, channel k at 32 * i + k.
@@ -136,7 +150,7 @@ template <int Terms>
 TRACEA_NOINLINE inline void pixel_values(const bf16* pixels, int64_t term, const bf16* marks, float* values) {
     for (int i = 0; i < kGranule; ++i, pixels += kTileWords) {
         float* row = values + i * kGranule;
-        if (marks[i].bits != 0) {
+        if (Terms == 3 && marks[i].bits != 0) {
             memcpy(row, pixels + term, 64);
             memcpy(row + kTileColumns, pixels + 2 * term, 64);
             continue;
@@ -151,9 +165,9 @@ TRACEA_NOINLINE inline void pixel_values(const bf16* pixels, int64_t term, const
 }
 
 // Pixels 0 .. columns of x, `step` elements apart, to pixels 0 .. columns of a plane; Whole: of 32 channels.
-template <int Terms, bool Whole>
-TRACEA_INLINE void split_run(const float* x, int64_t step, int64_t columns, int64_t channels, bf16* target, bf16* marks,
-                             int64_t term) {
+template <int Terms, bool Whole, class Storage>
+TRACEA_INLINE void split_run(const Storage* x, int64_t step, int64_t columns, int64_t channels, bf16* target,
+                             bf16* marks, int64_t term) {
     const int64_t low = channels < kTileColumns ? channels : kTileColumns;
     for (int64_t j = 0; j < columns; ++j, x += step, target += kGranule) {
         if constexpr (Whole) {
@@ -166,8 +180,8 @@ TRACEA_INLINE void split_run(const float* x, int64_t step, int64_t columns, int6
 }
 
 // Channels first .. first + 32 of one row of an image: pixels 0 .. columns of x to pixels column .. column + columns of the halo's row.
-template <int Terms>
-TRACEA_INLINE void split_row(const float* x, const ImageStrides& strides, int64_t columns, int64_t channels,
+template <int Terms, class Storage>
+TRACEA_INLINE void split_row(const Storage* x, const ImageStrides& strides, int64_t columns, int64_t channels,
                              bf16* target, bf16* marks, const HaloShape& shape, int64_t column, uint64_t read) {
     const int64_t term = shape.term() * kGranule;
     const int64_t plane = shape.plane();
@@ -202,7 +216,7 @@ TRACEA_INLINE void split_row(const float* x, const ImageStrides& strides, int64_
         for (int64_t j = 0; j < columns; j += kTileColumns) {
             const int64_t n = columns - j < kTileColumns ? columns - j : kTileColumns;
             VecF first[kTileColumns], second[kTileColumns];
-            const float* line = x + j;
+            const Storage* line = x + j;
             for (int i = 0; i < kTileColumns; ++i) {
                 first[i] = i < low ? load_partial<VecF>(line + i * strides.channel, n) : zero<VecF>();
                 second[i] =
@@ -239,8 +253,8 @@ TRACEA_INLINE void split_row(const float* x, const ImageStrides& strides, int64_
 
 // Rows top .. top + rows and columns left .. left + columns of an image of height x width, with zeros where it has none. `x` is its first element. What no
 // tap reads, every second row for taps of one pixel that move by two, stays as it is.
-template <int Terms>
-TRACEA_NOINLINE void split_halo(const float* x, ImageStrides strides, int64_t height, int64_t width, int64_t top,
+template <int Terms, class Storage>
+TRACEA_NOINLINE void split_halo(const Storage* x, ImageStrides strides, int64_t height, int64_t width, int64_t top,
                                 int64_t left, int64_t rows, int64_t columns, int64_t channels, bf16* halo,
                                 const HaloShape& shape, const HaloTaps& taps) {
     const int64_t before = left < 0 ? (-left < columns ? -left : columns) : 0;
