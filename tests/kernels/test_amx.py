@@ -263,6 +263,14 @@ def test_kernel_is_refused_where_there_are_no_tiles_or_no_float32() -> None:
     assert "gemm.amx" not in [variant.id for variant in candidates(op, load("avx512"))]
 
 
+@pytest.mark.parametrize(
+    ("rows", "by_columns", "first"), [(16, True, "library.gemm"), (16, False, "gemm.amx"), (512, True, "gemm.amx")]
+)
+def test_few_rows_leave_a_bf16_weight_by_columns_to_the_library(rows: int, by_columns: bool, first: str) -> None:
+    op = GemmOp.of(m=rows, n=768, k=768, dtype=DType.BF16, transpose_b=by_columns)
+    assert next(each.id for each in candidates(op, load("amx")) if each.constant_operand is None) == first
+
+
 def test_schedule_that_is_none_is_an_error_with_its_numbers() -> None:
     found, target, op = find("gemm.amx"), load("amx"), GemmOp.of(m=64, n=64, k=64)
     assert found.build is not None

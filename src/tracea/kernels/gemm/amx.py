@@ -21,7 +21,7 @@ from tracea.kernels.gemm.amx_blocking import (
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TERMS_OF_FLOAT, TILE, marks_of
 from tracea.kernels.gemm.packed import build_blocked
 from tracea.kernels.gemm.prepacked import build_on_panels, build_panels
-from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
+from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, unit_stride
 from tracea.kernels.requirements import condition
 from tracea.kernels.variant import Preference, Requirement, Unmet, Variant
 from tracea.semantic.intrinsics import terms_of
@@ -35,6 +35,7 @@ __all__ = ["AMX", "AMX_PREPACKED", "MATRIX_TILES", "build_amx", "build_amx_pack"
 # tiles cost more than the products save.
 _LEAST: Final = {1: (5, 8, 16, 32**3), 2: (20, 8, 32, 64**3), 3: (64, 96, 96, 128**3)}
 _MANY_ROWS: Final = 96
+_SHARE_TURNED: Final = 256  # rows that share a B by columns; measured, benchmarks/NOTES.md
 
 
 def build_amx(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -112,6 +113,12 @@ def _by_shape(op: GemmOp, target: Target) -> float:
     return 10.0 if terms == TERMS_OF_FLOAT and m < _MANY_ROWS else 40.0
 
 
+def _turns(op: GemmOp, target: Target) -> float:
+    """Leave a bf16 B by columns to a library where few rows share it: words are turned as floats, and slowly."""
+    del target
+    return -40.0 if op.b.dtype is DType.BF16 and _known(op.m) < _SHARE_TURNED and not unit_stride(op, "b", -1) else 0.0
+
+
 _SHAPE = Preference(name="whole tiles", score=_by_shape)
 
 AMX_ID = "gemm.amx"
@@ -124,7 +131,7 @@ AMX = Variant(
     op_type=GemmOp,
     backend="cpu",
     requirements=_REQUIREMENTS,
-    preferences=(_SHAPE,),
+    preferences=(_SHAPE, Preference(name="b by rows", score=_turns)),
     priority=52,
     build=build_amx,
     space=amx_space,
