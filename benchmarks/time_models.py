@@ -8,9 +8,11 @@ PyTorch in either memory format, ONNX Runtime and OpenVINO, which is told to com
 the caches of Tracea and Inductor and exports the models; the second measures all contenders in turns, ten pairs in
 each of three fresh processes, and writes results/<core>/models-1t.json and -2t. Nothing is searched: Tracea's are the
 default schedules. With ``--normwise`` only the two of images are timed, with convolutions accurate by norm, and the
-record is models-normwise-1t.json; with ``--networks`` those of examples/networks.py, which nothing was tuned for,
-beside eager PyTorch, Inductor with frozen weights and ONNX Runtime: networks-1t.json. Each process compares every
-contender with the module in float64. Needs the extra ``bench`` and, for the export, onnxscript.
+record is models-normwise-1t.json; with ``--bf16`` all are, their weights and inputs rounded to bfloat16, beside eager
+PyTorch (images channels last), Inductor with frozen weights and OpenVINO, which is told to compute in bf16:
+models-bf16-1t.json; with ``--networks`` those of examples/networks.py, which nothing was tuned for, beside eager
+PyTorch, Inductor with frozen weights and ONNX Runtime: networks-1t.json. Each process compares every contender with
+the module in float64. Needs the extra ``bench`` and, for the export, onnxscript.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ HERE = Path(__file__).parent
 TOKENS = ("gpt2_prefill", "gpt2_decode", "bert", "llama_block")
 IMAGES = ("resnet50", "mobilenet_v2")
 NETWORKS = ("vit", "convnext", "efficientnet", "unet", "latent_decoder", "densenet", "speech")
-TOLERANCE = 1e-4  # of the largest element of each result, from float64
+TOLERANCE = {"f32": 1e-4, "bf16": 4e-2}  # of the largest element of each result, from float64
 EXPORTS = Path(tempfile.gettempdir()) / "tracea-time-models"
 Call = Callable[[], Any]
 Contender = tuple[Call, Callable[[Any], list[Any]]]  # a run, and the tensors that what it returned stands for
@@ -88,14 +90,14 @@ def onnxruntime(path: Path, inputs: Any, threads: int) -> Contender:
     ]
 
 
-def openvino(path: Path, inputs: Any, threads: int) -> Contender:
-    """Return a run of a model in float32, compiled for latency, with its operands bound."""
+def openvino(path: Path, inputs: Any, threads: int, precision: str) -> Contender:
+    """Return a run of a model that computes in ``precision``, compiled for latency, with its operands bound."""
     import openvino as ov
     import torch
 
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
     }
@@ -125,7 +127,7 @@ def contenders(name: str, module: Any, inputs: Any, threads: int, accuracy: str)
         (image,) = (each.contiguous(memory_format=torch.channels_last) for each in inputs)
         calls["torch eager, channels last"] = lambda: last(image)
     if name in IMAGES:
-        bound["openvino f32"] = openvino(path, inputs, threads)
+        bound["openvino f32"] = openvino(path, inputs, threads, "f32")
     if name in TOKENS:
         calls["inductor"] = inductor(module, inputs, frozen=False)
     if name not in IMAGES:
@@ -133,10 +135,42 @@ def contenders(name: str, module: Any, inputs: Any, threads: int, accuracy: str)
     return {each: (call, leaves) for each, call in calls.items()} | bound
 
 
-def time_models(*, threads: int, pairs: int, only: str, accuracy: str = "elementwise") -> list[list[Any]]:
+def contenders_bf16(name: str, module: Any, inputs: Any, threads: int) -> dict[str, Contender]:
+    """Return our run and the peers' of a module in bfloat16, each with what reads its result."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    import tracea
+
+    bound = {"openvino bf16": openvino(exported(name, module, inputs), inputs, threads, "bf16")}
+    low = deepcopy(module).bfloat16()
+    given = rounded(inputs)
+    ours = tracea.optimize(low, given, budget=None, threads=threads)
+    theirs, operands = low, given
+    if name in IMAGES:
+        theirs = deepcopy(low).to(memory_format=torch.channels_last)
+        operands = pytree.tree_map(lambda each: each.contiguous(memory_format=torch.channels_last), given)
+    calls: dict[str, Call] = {
+        "tracea": lambda: ours(*given),
+        "torch eager": lambda: theirs(*operands),
+        "inductor, frozen": inductor(theirs, operands, frozen=True),
+    }
+    return {each: (call, leaves) for each, call in calls.items()} | bound
+
+
+def rounded(values: Any) -> Any:
+    """Return the floating-point tensors among ``values`` in bfloat16, the others as they are."""
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_map(lambda value: value.bfloat16() if value.is_floating_point() else value, values)
+
+
+def time_models(
+    *, threads: int, pairs: int, only: str, accuracy: str = "elementwise", dtype: str = "f32"
+) -> list[list[Any]]:
     """Return (model, what each contender took) in this process; without pairs, only compile."""
     names = [name for name in (*TOKENS, *IMAGES) if only in name and (accuracy != "normwise" or name in IMAGES)]
-    return [timed(name, "cnn" if name in IMAGES else "transformer", threads, pairs, accuracy) for name in names]
+    return [timed(name, "cnn" if name in IMAGES else "transformer", threads, pairs, accuracy, dtype) for name in names]
 
 
 def time_networks(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
@@ -144,7 +178,7 @@ def time_networks(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
     return [timed(name, "networks", threads, pairs, "elementwise") for name in NETWORKS if only in name]
 
 
-def timed(name: str, module_of: str, threads: int, pairs: int, accuracy: str) -> list[Any]:
+def timed(name: str, module_of: str, threads: int, pairs: int, accuracy: str, dtype: str = "f32") -> list[Any]:
     """Return a model's name and what each contender took, all in turns, after each was compared with float64."""
     import torch
 
@@ -156,8 +190,11 @@ def timed(name: str, module_of: str, threads: int, pairs: int, accuracy: str) ->
     torch.manual_seed(0)
     module, inputs = getattr(import_module(module_of), name)()
     with torch.inference_mode():
-        runs = contenders(name, module, inputs, threads, accuracy)
-        check(name, runs, exact(module, inputs))
+        if dtype == "bf16":
+            runs, expected = contenders_bf16(name, module, inputs, threads), exact(module.bfloat16(), rounded(inputs))
+        else:
+            runs, expected = contenders(name, module, inputs, threads, accuracy), exact(module, inputs)
+        check(name, runs, expected, TOLERANCE[dtype])
         calls = {each: run for each, (run, _) in runs.items()}
         found = compare(calls, pairs=pairs, threads=threads, watch=PATIENT) if pairs else {}
     torch._dynamo.reset()
@@ -172,12 +209,12 @@ def exact(module: Any, inputs: Any) -> list[Any]:
     return leaves(deepcopy(module).double()(*wide))
 
 
-def check(name: str, runs: dict[str, Contender], expected: Iterable[Any]) -> None:
+def check(name: str, runs: dict[str, Contender], expected: Iterable[Any], tolerance: float) -> None:
     """End the process where a contender computes something else."""
     for contender, (run, read) in runs.items():
         for got, wanted in zip(read(run()), expected, strict=True):
             off = float((got - wanted).abs().max() / wanted.abs().max())
-            if not off <= TOLERANCE:
+            if not off <= tolerance:
                 raise SystemExit(f"{name}: {contender} is off by {off:.1e} of the largest element")
 
 
@@ -202,12 +239,13 @@ def main() -> None:
     """Compile, or measure and record."""
     parser = options(__doc__)
     parser.add_argument("--normwise", action="store_true", help="only images, with convolutions accurate by norm")
+    parser.add_argument("--bf16", action="store_true", help="all of them in bfloat16")
     parser.add_argument("--networks", action="store_true", help="those of examples/networks.py instead")
     given = parser.parse_args()
     if given.networks:
         record_rows(given, "time_models:time_networks", row_of, suite="networks")
         return
-    more = {"accuracy": "normwise"} if given.normwise else {}
+    more = {"accuracy": "normwise"} if given.normwise else {"dtype": "bf16"} if given.bf16 else {}
     record_rows(given, "time_models:time_models", row_of, suite="models", **more)
 
 

@@ -21,7 +21,9 @@ __all__ = ["amx_blocking", "amx_default", "amx_prepacked_default", "amx_prepacke
 _WHOLE_DEPTH: Final = {1: 2048, 2: 1024, 3: 768}  # steps, by terms: up to here K is one block
 _DEPTH: Final = {1: 2048, 2: 1024, 3: 512}  # steps of a K block beyond that
 _SHARE_OF_CACHE: Final = {1: 0.25, 2: 0.25, 3: 0.4}  # of the second-level cache, for a block of A
-_SHALLOW: Final = 384  # where all rows of A are one block
+_SHALLOW: Final = 384  # where all rows of A are one block, and B is packed before its panels are read
+# The same of a B in panels, which come from memory, by terms: its time is that of C's sums, written for each K block.
+_SHALLOW_PANELS: Final = {1: 1024, 2: 1024, 3: 512}
 _TEAM_ROWS: Final = 320  # the same where threads share B, if A is small: their barriers cost more than A packed twice
 _PACKING_TASKS: Final = 2  # of each core at least: all wait for the last panel of B
 _FEW_ROWS: Final = 160  # up to this many rows, packing A once per task costs less than sharing B behind a barrier
@@ -63,18 +65,7 @@ def amx_blocking(schedule: Schedule, dtype: DType) -> Blocking:
 
 def amx_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
-    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
-    cores = cores_of_matrix(op, target)
-    small = cores > 1 and m <= _TEAM_ROWS and _bytes(op) * m * k <= target.l2_bytes // 4
-    if m <= _FEW_ROWS or small:
-        kc, columns = _depth(k, _SHALLOW), round_up(-(-n // cores), TILE)
-        return Schedule(kc=kc, mc=round_up(m, TILE), nc=columns, sweep=PANELS_PER_SWEEP, split="columns")
-    terms = terms_of(op.a.dtype)
-    kc = round_up(k, GRANULE) if k <= _WHOLE_DEPTH[terms] else _depth(k, _DEPTH[terms])
-    most = max(TILE, int(target.l2_bytes * _SHARE_OF_CACHE[terms]) // (_bytes(op) * kc) // TILE * TILE)
-    mc = round_up(equal_blocks(-(-m // target.cores), most), TILE)
-    sweep = _panels_per_task(n, target.cores)
-    return Schedule(kc=kc, mc=mc, nc=round_up(n, TILE), sweep=sweep, split="rows")
+    return _default(op, target, shallow=_SHALLOW)
 
 
 def amx_space(op: GemmOp, target: Target) -> ScheduleSpace:
@@ -84,12 +75,27 @@ def amx_space(op: GemmOp, target: Target) -> ScheduleSpace:
 
 def amx_prepacked_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule for a B in panels that needs no tuning."""
-    return amx_default(op, target)
+    return _default(op, target, shallow=_SHALLOW_PANELS[terms_of(op.a.dtype)])
 
 
 def amx_prepacked_space(op: GemmOp, target: Target) -> ScheduleSpace:
     """Return the schedules worth measuring where B is in panels already."""
     return _space(op, target, amx_prepacked_default(op, target))
+
+
+def _default(op: GemmOp, target: Target, *, shallow: int) -> Schedule:
+    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
+    cores = cores_of_matrix(op, target)
+    small = cores > 1 and m <= _TEAM_ROWS and _bytes(op) * m * k <= target.l2_bytes // 4
+    if m <= _FEW_ROWS or small:
+        kc, columns = _depth(k, shallow), round_up(-(-n // cores), TILE)
+        return Schedule(kc=kc, mc=round_up(m, TILE), nc=columns, sweep=PANELS_PER_SWEEP, split="columns")
+    terms = terms_of(op.a.dtype)
+    kc = round_up(k, GRANULE) if k <= _WHOLE_DEPTH[terms] else _depth(k, _DEPTH[terms])
+    most = max(TILE, int(target.l2_bytes * _SHARE_OF_CACHE[terms]) // (_bytes(op) * kc) // TILE * TILE)
+    mc = round_up(equal_blocks(-(-m // target.cores), most), TILE)
+    sweep = _panels_per_task(n, target.cores)
+    return Schedule(kc=kc, mc=mc, nc=round_up(n, TILE), sweep=sweep, split="rows")
 
 
 def _space(op: GemmOp, target: Target, default: Schedule) -> ScheduleSpace:
