@@ -23,8 +23,10 @@ from tracea.core.reference import evaluate
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidSchedule, ProofFailed
 from tracea.kernels.registry import candidates, find
+from tracea.semantic.index import Const
 from tracea.semantic.nodes import MicroKernel
 from tracea.semantic.proofs import prove
+from tracea.semantic.tile_kernel import BufferRole
 from tracea.targets import load
 
 CASES = {case.name: case for case in amx_cases()}
@@ -231,6 +233,19 @@ def test_fewer_terms_than_hold_a_type_or_no_marks_are_refused(variant: str, dtyp
 
         with pytest.raises(ProofFailed):
             prove(changed(kernel, MicroKernel, changed_node))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_panels_without_room_for_what_a_step_holds_are_refused(dtype: str) -> None:
+    kernel = build(CASES["amx_prepacked_rows" if dtype == "f32" else f"amx_{dtype}_prepacked"], "amx").kernel
+    panels = kernel.buffer("b")
+    assert panels.role is BufferRole.CONSTANT
+    width = panels.shape[-1]
+    assert isinstance(width, Const)
+    narrow = replace(panels, shape=(*panels.shape[:-1], Const(width.value - 1)))
+    buffers = tuple(narrow if each == panels else each for each in kernel.buffers)
+    with pytest.raises(ProofFailed, match=f"{width.value} are read"):
+        prove(replace(kernel, buffers=buffers))
 
 
 @pytest.mark.parametrize("variant", ["gemm.amx", "gemm.amx_prepacked"])

@@ -11,6 +11,7 @@ from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.semantic.access import Attribute, Intrinsic, Region
+from tracea.semantic.index import Const
 from tracea.semantic.intrinsics import terms_of
 from tracea.semantic.nodes import MicroKernel, Node, Pack
 from tracea.semantic.nodes_attention import AttentionStep
@@ -110,6 +111,9 @@ def _lies_as_packed(kernel: TileKernel, sites: Sequence[Site], site: Site, name:
         operand = kernel.op.operands["ab".index(name)] if pack is None else kernel.buffer(pack.source.buffer)
         needed = terms_of(operand.dtype)
         _reads_enough(site, name, int(said["terms"]), needed, operand.dtype)
+        width, step = int(said["tile"]) * int(said["terms"]) + int(said["marks"]), kernel.buffer(region.buffer).shape[-1]
+        if step != Const(width):
+            raise refuse("routines", site.label, f"a step of {region.buffer} is {step} words, {width} are read")
 
 
 def _factors(node: Node) -> tuple[tuple[str, Region, bool], ...]:
