@@ -16,7 +16,7 @@ from tracea.bench.peers.peer import Allocation, Contender, Peer
 from tracea.bench.suites import row_problem
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
-from tracea.core.op import Conv2dOp, Epilogue, GemmOp, Op, PointwiseOp, RowKind, RowOp
+from tracea.core.op import AttentionOp, Conv2dOp, Epilogue, GemmOp, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.verify import verify_op
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SOFTMAX = RowOp(kind=RowKind.SOFTMAX, x=(TensorType((32, 80), DType.F32),))
 ROWS = Candidate(variant="rows.normalize")
+_QUERIES, _KEYS = (TensorType((2, heads, 33, 16), DType.F32) for heads in (4, 2))
+ATTENTION = AttentionOp(q=_QUERIES, k=_KEYS, v=_KEYS, causal=True, window=9, scale=0.5)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,10 @@ ROWS = Candidate(variant="rows.normalize")
         (row_problem(RowKind.LAYER_NORM, 8, 64).op, ["torch.rows"]),
         (row_problem(RowKind.RMS_NORM, 8, 64).op, ["torch.rows"]),
         (conv_problem(8, 8, 3, 1, 8).op, ["torch.conv", "torch.conv_last", "torch.conv_onednn"]),
+        (ATTENTION, ["torch.sdpa"]),
         # What PyTorch would compute differently, in another type, or only in several steps.
         (RowOp(kind=RowKind.LOG_SOFTMAX, x=SOFTMAX.x), []),
+        (replace(ATTENTION, score=Epilogue.identity().then(activation("tanh"))), []),
         (replace(SOFTMAX, epilogue=Epilogue.identity().then(activation("relu"))), []),
         (replace(row_problem(RowKind.LAYER_NORM, 8, 64).op, epilogue=Epilogue.identity()), []),
         (RowOp(kind=RowKind.SOFTMAX, x=(TensorType((8, 64), DType.F16),)), []),
@@ -51,10 +55,11 @@ def test_only_the_same_op_is_a_rival(op: Op, names: list[str]) -> None:
     assert [peer.name for peer in torch_peers(op)] == names
 
 
-def test_rows_and_convolutions_have_a_latency_gate() -> None:
-    found = verify_op(SOFTMAX, seed=1, latency=True, rival=against_torch)
+@pytest.mark.parametrize(("op", "rival"), [(SOFTMAX, "torch.softmax(out=)"), (ATTENTION, "torch SDPA")])
+def test_rows_and_attention_have_a_latency_gate(op: Op, rival: str) -> None:
+    found = verify_op(op, seed=1, latency=True, rival=against_torch)
     (check,) = [check for check in found.verdict.checks if check.name.startswith("latency")]
-    assert check.name == "latency: torch.softmax(out=) / ours"
+    assert check.name == f"latency: {rival} / ours"
     assert found.not_checked == ()
     assert isinstance(check.figure, float)
     assert 0.01 < check.figure < 100

@@ -1,6 +1,6 @@
 """Against: a verified kernel timed in turns with PyTorch's own call of the same op, where no library variant runs it.
 
-Products have library variants, which the latency gate calls without PyTorch's Python. Convolutions and rows have none:
+Products have library variants, which the latency gate calls without PyTorch's Python. Convolutions, attention and rows have none:
 here PyTorch's calls are those of the benchmark's peers, on the same arrays, with results in memory of the same kind.
 """
 
@@ -19,7 +19,7 @@ from tracea.bench.peers.peer import Allocation
 from tracea.bench.problem import Problem
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
-from tracea.core.op import Conv2dOp, RowKind, RowOp, from_dict
+from tracea.core.op import AttentionOp, Conv2dOp, RowKind, RowOp, from_dict
 from tracea.core.reference import evaluate
 from tracea.doctor.installed import INSTALL_TORCH
 from tracea.flow.compile import compile_node
@@ -56,7 +56,7 @@ def torch_peers(op: Op, constants: Sequence[int] = ()) -> tuple[Peer, ...]:
     if isinstance(op, RowOp):
         if len(op.x) != 1 or op.epilogue.expr != _ROW_CALLS.get(op.kind) or any(t.rank > 2 for t in types):
             return ()
-    elif not isinstance(op, Conv2dOp):
+    elif not isinstance(op, AttentionOp | Conv2dOp):
         return ()
     problem = Problem(name=op.key, group="verify", op=op, constant=tuple(constants))
     return tuple(peer for peer in peers(_FAMILY) if peer.supports(problem))
@@ -69,7 +69,7 @@ def against_torch(op: Op, candidate: Candidate, *, constants: tuple[int, ...], t
     if not torch_peers(op, constants):
         return (
             f"latency: {op.key} has no library call to be timed against: of PyTorch's, those of float32 softmax, "
-            "layer_norm, rms_norm, and conv2d with a bias and a ReLU are known here"
+            "layer_norm, rms_norm, attention without a score function, and conv2d with a bias and a ReLU are known here"
         )
     request = Request(op=op.to_dict(), constants=constants, threads=threads, seed=seed, candidates=(candidate,))
     with IsolatedFunction(_CHILD, Limits(seconds=_SECONDS)) as function:

@@ -187,11 +187,13 @@ def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads:
     torch, (q, k, v, _) = _setup(problem, arrays)
     op = problem.op
     assert isinstance(op, AttentionOp)
-    given: dict[str, Any] = {"is_causal": op.causal}
-    if op.window is not None:
+    given: dict[str, Any] = {"scale": op.scale, "enable_gqa": q.shape[1] != k.shape[1]}
+    if op.window is None:
+        given["is_causal"] = op.causal
+    else:
         distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
         seen = distance.abs() < op.window
-        given = {"attn_mask": seen & (distance >= 0) if op.causal else seen}
+        given["attn_mask"] = seen & (distance >= 0) if op.causal else seen
     attend = torch.nn.functional.scaled_dot_product_attention
     return _fresh(torch, "torch SDPA", partial(attend, q, k, v, **given))
 
@@ -225,6 +227,12 @@ def _is_plain_gemm(problem: Problem) -> bool:
     return isinstance(problem.op, GemmOp) and problem.op.epilogue.is_identity
 
 
+def _is_plain_attention(problem: Problem) -> bool:
+    """Whether every key that is seen is told by its position, and its score is the scaled product."""
+    op = problem.op
+    return isinstance(op, AttentionOp) and op.score.is_identity and op.spans is None
+
+
 def _has_aligned_groups(problem: Problem) -> bool:
     """Whether torch takes the groups: it refuses rows that are no multiple of 16 bytes."""
     op = problem.op
@@ -252,7 +260,7 @@ FAMILY: Final = Family(
         Peer(name="torch.thin", supports=lambda problem: isinstance(problem.op, LowRankOp), build=_thin),
         Peer(name="torch.experts", supports=lambda problem: isinstance(problem.op, GroupedGemmOp), build=_experts),
         Peer(name="torch.grouped", supports=_has_aligned_groups, build=_grouped_mm),
-        Peer(name="torch.sdpa", supports=lambda problem: isinstance(problem.op, AttentionOp), build=_attention),
+        Peer(name="torch.sdpa", supports=_is_plain_attention, build=_attention),
         Peer(name="torch.conv", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=False)),
         Peer(name="torch.conv_last", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=True)),
         Peer(name="torch.conv_onednn", supports=is_conv, build=_conv_onednn),

@@ -111,7 +111,8 @@ def _lies_as_packed(kernel: TileKernel, sites: Sequence[Site], site: Site, name:
         operand = kernel.op.operands["ab".index(name)] if pack is None else kernel.buffer(pack.source.buffer)
         needed = terms_of(operand.dtype)
         _reads_enough(site, name, int(said["terms"]), needed, operand.dtype)
-        width, step = int(said["tile"]) * int(said["terms"]) + int(said["marks"]), kernel.buffer(region.buffer).shape[-1]
+        width = int(said["tile"]) * int(said["terms"]) + int(said["marks"])
+        step = kernel.buffer(region.buffer).shape[-1]
         if step != Const(width):
             raise refuse("routines", site.label, f"a step of {region.buffer} is {step} words, {width} are read")
 
