@@ -170,15 +170,15 @@ def time_models(
 ) -> list[list[Any]]:
     """Return (model, what each contender took) in this process; without pairs, only compile."""
     names = [name for name in (*TOKENS, *IMAGES) if only in name and (accuracy != "normwise" or name in IMAGES)]
-    return [timed(name, "cnn" if name in IMAGES else "transformer", threads, pairs, accuracy, dtype) for name in names]
+    return [timed(name, threads, pairs, accuracy, dtype) for name in names]
 
 
 def time_networks(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
     """Return (network, what each contender took) in this process; without pairs, only compile."""
-    return [timed(name, "networks", threads, pairs, "elementwise") for name in NETWORKS if only in name]
+    return [timed(name, threads, pairs) for name in NETWORKS if only in name]
 
 
-def timed(name: str, module_of: str, threads: int, pairs: int, accuracy: str, dtype: str = "f32") -> list[Any]:
+def timed(name: str, threads: int, pairs: int, accuracy: str = "elementwise", dtype: str = "f32") -> list[Any]:
     """Return a model's name and what each contender took, all in turns, after each was compared with float64."""
     import torch
 
@@ -188,7 +188,8 @@ def timed(name: str, module_of: str, threads: int, pairs: int, accuracy: str, dt
     sys.path.insert(0, str(HERE.parent / "examples"))
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    module, inputs = getattr(import_module(module_of), name)()
+    example = "cnn" if name in IMAGES else "transformer" if name in TOKENS else "networks"
+    module, inputs = getattr(import_module(example), name)()
     with torch.inference_mode():
         if dtype == "bf16":
             runs, expected = contenders_bf16(name, module, inputs, threads), exact(module.bfloat16(), rounded(inputs))

@@ -1,7 +1,8 @@
 """Against: a verified kernel timed in turns with PyTorch's own call of the same op, where no library variant runs it.
 
-Products have library variants, which the latency gate calls without PyTorch's Python. Convolutions, attention and rows have none:
-here PyTorch's calls are those of the benchmark's peers, on the same arrays, with results in memory of the same kind.
+Products have library variants, which the latency gate calls without PyTorch's Python. Convolutions, attention and rows
+have none: here PyTorch's calls are those of the benchmark's peers, on the same arrays, with results in memory of the
+same kind.
 """
 
 from __future__ import annotations
