@@ -387,6 +387,14 @@ def test_tune_says_which_times_decide_and_rejects_nobody_who_took_part(
     assert said in final
 
 
+def test_tune_says_which_gates_refused_a_library(capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = replace(_tuned("gemm.packed", "library.gemm"), refused_libraries={"library.gemm": "FAIL correct on denormal"})
+    tune_verb._print(replace(tuned, final=tuned.final[:1]), 5)
+    text = capsys.readouterr().out
+    assert "library.gemm was not timed: in the final it failed the gates: FAIL correct on denormal" in text
+    assert "PyTorch is not loaded" not in text
+
+
 def test_fewer_trials_than_variants_are_said_to_be_more(capsys: pytest.CaptureFixture[str]) -> None:
     trials = {name: (Trial(number=0, row=(), schedule={}),) for name in ("gemm.packed", "gemm.direct")}
     tune_verb._print(replace(_tuned("gemm.packed", "library.gemm"), trials=trials), 1)

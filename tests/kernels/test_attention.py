@@ -127,6 +127,18 @@ def test_nan_and_infinity_stay_in_their_rows(isa: str, rng: np.random.Generator)
         check(unit, build(CASES[name], isa), CASES[name].op, inputs, threads=2)
 
 
+@pytest.mark.parametrize("isa", run_isas())
+@pytest.mark.parametrize("size", [19, 33])
+def test_infinite_elements_of_keys_stay_in_their_scores(size: int, isa: str, rng: np.random.Generator) -> None:
+    unit, kernel = unit_of(attention_cases(), isa), build(CASES["decode_one_part"], isa)
+    for queries in (1, 2, 3, 5, 8):
+        op = replace(attention(1, 2, 2, queries, 70, size, 40), scale=0.25)
+        inputs = random_inputs(op, rng)
+        inputs[0] = np.abs(inputs[0]) + np.float32(0.1)
+        inputs[1][0, 0, (3, 67), (0, size - 1)] = inputs[1][0, 1, (5, 69), (size // 2, size - 2)] = -np.inf
+        check(unit, kernel, op, inputs, threads=2)
+
+
 def test_the_order_of_tasks_and_the_team_change_no_bit(rng: np.random.Generator) -> None:
     unit = unit_of(attention_cases(), HOST)
     for name in ("attention_causal", "attention_default", "decode_parts"):

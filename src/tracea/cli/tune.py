@@ -226,6 +226,8 @@ def _print_disturbed(first: FinalTime) -> None:
 
 def _tie(each: FinalTime, final: Sequence[FinalTime]) -> str:
     """Say with whom a candidate ties, and where nobody can tell."""
+    from tracea.profiler.duration import shown_us
+
     if each.is_unclear:
         return "too noisy to tell"
     if each is final[0] or not each.is_tie:
@@ -235,18 +237,25 @@ def _tie(each: FinalTime, final: Sequence[FinalTime]) -> str:
     ahead = [other for other in final if not other.is_behind and other.latency_ms <= each.ranked_ms]
     if not ahead:
         return "a tie"
-    return "a tie with the first" if ahead[-1] is final[0] else f"a tie with {ahead[-1].variant}"
+    if ahead[-1] is final[0]:
+        return "a tie with the first"
+    alike = [other for other in final if other.variant == ahead[-1].variant and other is not each]
+    which = f" at {shown_us(1e3 * ahead[-1].latency_ms)}" if len(alike) > 1 else ""
+    return f"a tie with {ahead[-1].variant}{which}"
 
 
 def _print_decision(tuned: Tuned) -> None:
-    """Print what will run; a library that took part in the final without being loaded here is not rejected."""
+    """Print what will run; a library that took part in the final without being loaded here is not rejected for that."""
     timed = [each.variant for each in tuned.final]
     absent = sorted({each.variant for each in tuned.decision.rejections} & set(timed))
-    left = tuple(each for each in tuned.decision.rejections if each.variant not in absent)
+    judged = {*absent, *tuned.refused_libraries}
+    left = tuple(each for each in tuned.decision.rejections if each.variant not in judged)
     print(replace(tuned.decision, rejections=left).explain())
     for name in absent:
         ahead = "and runs there: it was the fastest" if name == timed[0] else "and loses there"
         print(f"  {name} was timed in a process of its own; it competes where its library is loaded, {ahead}")
+    for name, because in tuned.refused_libraries.items():
+        print(f"  {name} was not timed: in the final it failed the gates: {because}")
 
 
 def _schedule_text(schedule: Mapping[str, Any]) -> str:

@@ -179,7 +179,9 @@ class Decision:
         if best.latency_us is not None and won.latency_us is not None:
             if won.shipped:
                 return f"a measurement here: the times are shipped ones, {won.shipped}"
-            return f"{best.variant} {best.latency_us / won.latency_us - 1:.1%} faster than measured"
+            ahead = best.latency_us / won.latency_us
+            faster = f"{ahead - 1:.1%} faster than" if ahead < 2 else f"{ahead:.1f} times as fast as"
+            return f"{best.variant} {faster} measured"
         return f"a measurement of {best.variant} below one of {won.variant}"
 
     @property

@@ -191,6 +191,17 @@ def tried(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> 
     return tuple(dict.fromkeys(schedule_of(trial.record.schedule) for trial in found if _is_sayable(trial)))
 
 
+def failure(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> str:
+    """Return why the last trial of a variant without schedules, which a library's is, failed here; "" if it did not."""
+    key = study_key(op, variant, threads, constants)
+    found = _asked(lambda kept: kept.find(study=key))
+    if not found or found[-1].record.outcome.is_ok:
+        return ""
+    outcome = found[-1].record.outcome
+    failed = (line.strip() for line in outcome.detail.splitlines() if line.strip().startswith("FAIL"))
+    return next(failed, f"{outcome.kind}: {outcome.detail}")
+
+
 def imported(op: Op, constants: Iterable[int] = ()) -> int:
     """Return how many schedules of ``op`` came from elsewhere: a search tries the best first, no run uses one."""
     key = op.key, packable(op, constants)

@@ -19,7 +19,8 @@ from tracea.doctor.policy import Guidance
 from tracea.errors import InvalidOption
 from tracea.flow.asked import check_constants, check_guided, check_listener, check_op, check_timeable
 from tracea.flow.compile import decision_for
-from tracea.flow.final import FinalTime, final_times, has_final, run_final
+from tracea.flow.final import FinalTime, final_times, has_final, rivals, run_final
+from tracea.flow.history import failure
 from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.flow.room import require_room
 from tracea.flow.search import GuidanceListener, Search
@@ -48,7 +49,7 @@ class Tuned:
 
     ``final`` is the last comparison in turns, best first: its times decide, those of ``trials`` say what to compare.
     ``guidance`` says of each variant that was searched what the policy left out and put first, and why. ``is_used_up``:
-    every schedule that may be tried was.
+    every schedule that may be tried was. ``refused_libraries``: those that the final's gates refused, each with why.
     """
 
     op: Op
@@ -59,6 +60,7 @@ class Tuned:
     guidance: Mapping[str, Guidance] = field(default_factory=dict[str, Guidance])
     final: tuple[FinalTime, ...] = ()
     is_used_up: bool = False
+    refused_libraries: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def best(self) -> Trial | None:
@@ -154,6 +156,11 @@ def _searched(search: Search, variants: Sequence[Variant], *, library: bool) -> 
         guidance={name: found for name, found in search.guidance.items() if name in trials},
         final=final_times(op, threads, constants),
         is_used_up=all(each.id in trials and search.is_used_up(each, trials[each.id]) for each in variants),
+        refused_libraries={
+            name: because
+            for name in rivals(op, search.target, constants)
+            if (because := failure(op, name, threads, constants))
+        },
     )
 
 

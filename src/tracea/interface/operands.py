@@ -37,7 +37,7 @@ __all__ = [
     "word",
 ]
 
-_MAY_DIFFER = "; only the bias and the residual may differ"
+_MAY_DIFFER = "; only the bias, the residual and the result may differ"
 
 FLOATS: Final = ("f64", "f32", "f16", "bf16")
 INDICES: Final = ("i64", "i32")

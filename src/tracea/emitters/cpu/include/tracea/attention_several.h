@@ -211,6 +211,18 @@ private:
         multiply_tiles<Rows>(group, keys, tiles, weights, fade, state.sums + group.first * keys.width, ahead);
     }
 
+    // Count elements of a key for each query's `Each` lanes: lanes without one are zero, as the query's are, or an infinity would make a NaN there.
+    template <int Each, int Count>
+    static TRACEA_INLINE V elements_of(const T* p) {
+        if constexpr (Count == Each) {
+            return load_repeated<V, Count>(p);
+        } else {
+            T padded[Each] = {};
+            for (int e = 0; e < Count; ++e) padded[e] = p[e];
+            return load_repeated<V, Each>(padded);
+        }
+    }
+
     // Dot products of `Rows` queries with a vector of keys. An element of a vector of queries meets the key's that repeat over the lanes; what belongs to one
     // query is added when all is turned.
     template <int Rows, bool Whole, class Key, class Value>
@@ -245,7 +257,7 @@ private:
                 const T* p = rows + x;
                 unroll<L>([&](auto line) TRACEA_LAMBDA {
                     unroll<decltype(steps)::value>([&](auto step) TRACEA_LAMBDA {
-                        fma_into(block[line], query[step], load_repeated<V, decltype(count)::value>(p + step * count));
+                        fma_into(block[line], query[step], elements_of<each, decltype(count)::value>(p + step * count));
                     });
                     if (Whole || widened || line + 1 < n) p += row;
                 });
