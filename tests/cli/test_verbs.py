@@ -388,7 +388,9 @@ def test_tune_says_which_times_decide_and_rejects_nobody_who_took_part(
 
 
 def test_tune_says_which_gates_refused_a_library(capsys: pytest.CaptureFixture[str]) -> None:
-    tuned = replace(_tuned("gemm.packed", "library.gemm"), refused_libraries={"library.gemm": "FAIL correct on denormal"})
+    tuned = replace(
+        _tuned("gemm.packed", "library.gemm"), refused_libraries={"library.gemm": "FAIL correct on denormal"}
+    )
     tune_verb._print(replace(tuned, final=tuned.final[:1]), 5)
     text = capsys.readouterr().out
     assert "library.gemm was not timed: in the final it failed the gates: FAIL correct on denormal" in text

@@ -174,7 +174,9 @@ def _choice(found: Explanation) -> Iterator[str]:
     if decision.schedule:
         yield _line("Schedule", f"{decision.schedule.key}{'' if decision.measurement else ' (the default, not tuned)'}")
     if decision.precision is not None:
-        yield _line("Precision", f"factors of {decision.precision.requested.value}; the first type that can be used is taken:")
+        yield _line(
+            "Precision", f"factors of {decision.precision.requested.value}; the first type that can be used is taken:"
+        )
         for step in decision.precision.steps:
             yield f"  {step}"
         if decision.precision.casts:
