@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from tracea.cli import tune as tune_verb
 from tracea.core.op import GemmOp
-from tracea.doctor.plan import Candidate, Decision
+from tracea.doctor.plan import NOT_EXCLUDED, Candidate, Decision, Rejection
 from tracea.flow.final import FinalTime
 from tracea.flow.tuning import Tuned
 from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
@@ -107,3 +108,65 @@ def test_a_trial_killed_from_outside_is_not_called_refused(capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "not judged gemm.packed mr=8: killed: ended by SIGKILL from outside; a later run tries it" in out
     assert "refused gemm.packed mr=6: wrong: zeros" in out
+
+
+def raced(first: str, second: str) -> Tuned:
+    """A search whose final had ours and a library, which is not loaded here, in this order."""
+    packed = Schedule(kc=64, mr=6)
+    decision = Decision(
+        op="gemm_8x8x8_f32_0",
+        variant="gemm.packed",
+        schedule=packed,
+        reason="the fastest measured: 2 µs",
+        candidates=(Candidate(variant="gemm.packed", score=50, latency_us=2.0),),
+        rejections=tuple(
+            Rejection(variant=name, requirement=NOT_EXCLUDED, needed="n", found=found, remedy="r")
+            for name, found in (("gemm.prepacked", "not constant"), ("library.gemm", "PyTorch is not loaded"))
+        ),
+    )
+    times = {"gemm.packed": (dict(packed), 2e-3), "library.gemm": ({}, 3e-3)}
+    final = tuple(
+        FinalTime(variant=name, schedule=times[name][0], latency_ms=times[name][1], ranked_ms=ranked)
+        for name, ranked in ((first, times[first][1]), (second, 4e-3))
+    )
+    return Tuned(op=GemmOp.of(m=8, n=8, k=8), trials={}, decision=decision, fresh=0, seconds=1.0, final=final)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("gemm.packed", "library.gemm", "library.gemm was timed in a process of its own; it competes"),
+        ("library.gemm", "gemm.packed", "and runs there: it was the fastest"),
+    ],
+)
+def test_tune_says_which_times_decide_and_rejects_nobody_who_took_part(
+    first: str, second: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune_verb._print(raced(first, second), 5)
+    text = capsys.readouterr().out
+    _, _, final = text.partition("the final, best first, judged by all gates and timed in turns; these times decide")
+    assert re.search(r"kc=64,mr=6 +2 µs ", final)
+    assert re.search(r"its own +3 µs ", final)
+    assert final.index(first) < final.index(second)
+    assert "a tie with the first" in final.partition(second)[2].splitlines()[0]
+    assert "rejected gemm.prepacked: not constant" in final
+    assert "rejected library.gemm" not in text
+    assert said in final
+
+
+def test_tune_says_which_gates_refused_a_library(capsys: pytest.CaptureFixture[str]) -> None:
+    found = replace(
+        raced("gemm.packed", "library.gemm"), refused_libraries={"library.gemm": "FAIL correct on denormal"}
+    )
+    tune_verb._print(replace(found, final=found.final[:1]), 5)
+    text = capsys.readouterr().out
+    assert "library.gemm was not timed: in the final it failed the gates: FAIL correct on denormal" in text
+    assert "PyTorch is not loaded" not in text
+
+
+def test_fewer_trials_than_variants_are_said_to_be_more(capsys: pytest.CaptureFixture[str]) -> None:
+    trials = {name: (Trial(number=0, row=(), schedule={}),) for name in ("gemm.packed", "gemm.direct")}
+    tune_verb._print(replace(raced("gemm.packed", "library.gemm"), trials=trials), 1)
+    assert "more than the 1 asked for: each of the 2 variants that fit" in capsys.readouterr().out
+    tune_verb._print(replace(raced("gemm.packed", "library.gemm"), trials=trials), 2)
+    assert "asked for" not in capsys.readouterr().out
