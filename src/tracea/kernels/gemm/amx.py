@@ -35,7 +35,7 @@ __all__ = ["AMX", "AMX_PREPACKED", "MATRIX_TILES", "build_amx", "build_amx_pack"
 # tiles cost more than the products save.
 _LEAST: Final = {1: (5, 8, 16, 32**3), 2: (20, 8, 32, 64**3), 3: (64, 96, 96, 128**3)}
 _MANY_ROWS: Final = 96
-_SHARE_TURNED: Final = 256  # rows that share a B by columns; measured, benchmarks/NOTES.md
+_SHARE_TURNED: Final = 128  # rows that share a bf16 B by columns; measured, benchmarks/NOTES.md
 
 
 def build_amx(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -114,7 +114,7 @@ def _by_shape(op: GemmOp, target: Target) -> float:
 
 
 def _turns(op: GemmOp, target: Target) -> float:
-    """Leave a bf16 B by columns to a library where few rows share it: words are turned as floats, and slowly."""
+    """Leave a bf16 B by columns to a library where few rows share it: turning it is most of the time then."""
     del target
     return -40.0 if op.b.dtype is DType.BF16 and _known(op.m) < _SHARE_TURNED and not unit_stride(op, "b", -1) else 0.0
 

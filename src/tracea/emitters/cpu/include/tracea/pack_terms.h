@@ -1,21 +1,7 @@
-// Packing of GEMM operands as sums of bf16 terms, for the matrix tiles of amx.h.
+// Packing of GEMM operands into panels of granules of bf16 terms (split_terms.h), for the matrix tiles of amx.h.
 //
-// x = h + m + l with h = bf16(x), m = bf16(x - h), l = x - h - m: exact, because a float has 24 significant bits, a bf16 has 8, and each rounding to nearest
-// leaves half a unit of sign and rest. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
-// Computations", IEEE ARITH 2019. Ties are rounded away from zero, which the bound does not notice.
-//
-// A granule is 32 steps of a panel of 32 rows (or columns): for each term two tiles of 1 KiB, one for each 16 rows.
-//   A   word w of row i of a tile is step w / 2 + 16 * (w % 2) of row i
-//   B   word w of row p of a tile is step p + 16 * (w % 2) of column w / 2
-// Steps p and p + 16 are neighbours, so that neither operand is permuted: two vectors are interleaved by one shift and one blend. Missing rows, columns and
-// steps are zero. The panel of p granules begins at panels + panel * p * 32 * 32 * Terms.
-//
-// Tiles flush denormals, and a huge h may round to infinity: an element is safe if it is zero or its first term is 2^-50 to 2^60. A granule with an unsafe element is
-// kept as 32 x 32 floats behind the place of its first term instead, and its first word is a NaN that no safe granule begins with. A step of A is a
-// lane there (row i, step k at 32 * i + k), a step of B a row (step k, column j at 32 * k + j).
-//
-// Fewer than three terms are those of narrow numbers: one holds a bf16, two a f16, whatever it is. A line of marks follows them: its first word says that the
-// granule is unsafe, and the values are the sums of terms still.
+// A panel is 32 rows of A, or 32 columns of B, one granule of 32 steps after the other: that of p granules begins at panels + panel * p *
+// granule_elements<Terms>. Missing rows, columns and steps are zero.
 #ifndef TRACEA_PACK_TERMS_H
 #define TRACEA_PACK_TERMS_H
 
@@ -27,225 +13,12 @@
 #include "tracea/amx.h"
 #include "tracea/config.h"
 #include "tracea/pack.h"
+#include "tracea/split_terms.h"
 #include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE
 
-constexpr int kGranule = 32;
-constexpr uint16_t kUnsafeMark = 0xffffU;
-constexpr uint32_t kSafeLow = (127U - 50U) << 23;   // 2^-50
-constexpr uint32_t kSafeHigh = (127U + 60U) << 23;  // 2^60
-
-constexpr int kMarks = 32;  // a line, so that granules of narrow numbers begin with one
-
-template <int Terms>
-constexpr int64_t granule_elements = Terms * 2 * kTileElements + (Terms < 3 ? kMarks : 0);
-
-template <int Terms = 3>
-TRACEA_INLINE bool is_unsafe(const bf16* granule) {
-    return granule[Terms < 3 ? Terms * 2 * kTileElements : 0].bits == kUnsafeMark;
-}
-// The floats of an unsafe granule of three terms.
-TRACEA_INLINE const float* unsafe_values(const bf16* granule) {
-    return reinterpret_cast<const float*>(granule + 2 * kTileElements);
-}
-
 namespace detail {
-
-// What the elements of a granule have been so far: the largest magnitude, and the smallest but for zero, as bits.
-#if defined(TRACEA_ISA_AVX512)
-struct SafeRange {
-    __m512i largest = _mm512_setzero_si512();
-    __m512i smallest_less_one = _mm512_set1_epi32(-1);  // zero becomes the largest number of all
-
-    TRACEA_INLINE void see(__m512 x) {
-        const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
-        largest = _mm512_max_epu32(largest, magnitude);
-        smallest_less_one = _mm512_min_epu32(smallest_less_one, _mm512_add_epi32(magnitude, _mm512_set1_epi32(-1)));
-    }
-    TRACEA_INLINE bool holds() const {
-        const __mmask16 high = _mm512_cmpgt_epu32_mask(largest, _mm512_set1_epi32(static_cast<int>(kSafeHigh)));
-        const __mmask16 low =
-            _mm512_cmplt_epu32_mask(smallest_less_one, _mm512_set1_epi32(static_cast<int>(kSafeLow - 1)));
-        return (high | low) == 0;
-    }
-};
-
-// The same of elements that were split, by their first terms, two of them in a word's room: a small number whose first term is zero has not become
-// zero until its last, which a safe one has.
-struct SafeTerms {
-    __m512i largest = _mm512_setzero_si512();
-    __m512i smallest_less_one = _mm512_set1_epi32(-1);
-    __m512i rests = _mm512_setzero_si512();
-
-    TRACEA_INLINE void see_first(__m512i words) {
-        const __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
-        largest = _mm512_max_epu16(largest, magnitude);
-        smallest_less_one = _mm512_min_epu16(smallest_less_one, _mm512_add_epi16(magnitude, _mm512_set1_epi16(-1)));
-    }
-    TRACEA_INLINE void see_last(__m512 x, __m512 y) {
-        rests = _mm512_ternarylogic_epi32(rests, _mm512_castps_si512(x), _mm512_castps_si512(y), 0xfe);
-    }
-    // Of fewer than three terms: a NaN of all digits is rounded to zero.
-    TRACEA_INLINE void see_both(__m512 x, __m512 y) {
-        rests = _mm512_mask_set1_epi32(rests, _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q), 0xffff);
-    }
-    TRACEA_INLINE bool holds() const {
-        const __mmask32 high =
-            _mm512_cmpgt_epu16_mask(largest, _mm512_set1_epi16(static_cast<int16_t>(kSafeHigh >> 16)));
-        const __mmask32 low =
-            _mm512_cmplt_epu16_mask(smallest_less_one, _mm512_set1_epi16(static_cast<int16_t>((kSafeLow >> 16) - 1)));
-        const __mmask16 rest = _mm512_test_epi32_mask(rests, _mm512_set1_epi32(0xffff));
-        return (high | low | rest) == 0;
-    }
-};
-
-// The terms of 16 elements and of 16 others, interleaved: word 2i of a term is that of x[i], word 2i + 1 that of y[i]. What is left for the last of three terms
-// has no more digits than it; of fewer the last one is the nearest bf16.
-template <int Terms>
-TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeTerms& seen) {
-    static_assert(Terms >= 1 && Terms <= 3, "three terms hold a float");
-    const __m512i half = _mm512_set1_epi32(0x8000);
-    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
-    __m512 rest_x = _mm512_loadu_ps(x);
-    __m512 rest_y = _mm512_loadu_ps(y);
-    unroll<Terms == 3 ? 2 : Terms>([&](auto t) TRACEA_LAMBDA {
-        const __m512i near_x = _mm512_add_epi32(_mm512_castps_si512(rest_x), half);
-        const __m512i near_y = _mm512_add_epi32(_mm512_castps_si512(rest_y), half);
-        const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(near_x, 16), near_y);
-        if constexpr (t == 0) seen.see_first(words);
-        _mm512_store_si512(terms + t * 2 * kTileElements, words);
-        rest_x = _mm512_sub_ps(rest_x, _mm512_castsi512_ps(_mm512_and_si512(near_x, upper)));
-        rest_y = _mm512_sub_ps(rest_y, _mm512_castsi512_ps(_mm512_and_si512(near_y, upper)));
-    });
-    if constexpr (Terms < 3) {
-        seen.see_both(_mm512_loadu_ps(x), _mm512_loadu_ps(y));
-        return;
-    }
-    seen.see_last(rest_x, rest_y);
-    const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(_mm512_castps_si512(rest_x), 16),
-                                                  _mm512_castps_si512(rest_y));
-    _mm512_store_si512(terms + (Terms - 1) * 2 * kTileElements, words);
-}
-
-// Splits 32 rows of 32 lanes of bf16, which are their first terms: words change places, and the other terms are zero.
-template <int Terms, bool DepthIsRows>
-TRACEA_INLINE bool split_granule(const bf16* values, int64_t row_stride, bf16* granule, const bf16* ahead) {
-    alignas(64) uint16_t places[2][kTileWords];
-    for (int half = 0; half < 2; ++half) {
-        for (int w = 0; w < kTileWords; ++w) {
-            const int lane = w / 2 + (DepthIsRows ? half * kTileColumns : w % 2 * kTileColumns);
-            places[half][w] = static_cast<uint16_t>(lane + (DepthIsRows ? w % 2 * kTileWords : 0));
-        }
-    }
-    const __m512i first = _mm512_load_si512(places[0]);
-    const __m512i second = _mm512_load_si512(places[1]);
-    SafeTerms seen;
-    const auto keep = [&](int64_t row, __m512i words) TRACEA_LAMBDA {
-        seen.see_first(words);
-        _mm512_store_si512(granule + row * kTileWords, words);
-        for (int64_t t = 1; t < Terms; ++t)
-            _mm512_store_si512(granule + t * 2 * kTileElements + row * kTileWords, _mm512_setzero_si512());
-    };
-    for (int p = 0; p < kTileRows; ++p) {
-        const __m512i x = _mm512_loadu_si512(values + p * row_stride);
-        const __m512i y = _mm512_loadu_si512(values + (p + kTileRows) * row_stride);
-        prefetch_l1(ahead + p * row_stride);
-        prefetch_l1(ahead + (p + kTileRows) * row_stride);
-        keep(p, DepthIsRows ? _mm512_permutex2var_epi16(x, first, y) : _mm512_permutexvar_epi16(first, x));
-        keep(p + kTileRows, DepthIsRows ? _mm512_permutex2var_epi16(x, second, y) : _mm512_permutexvar_epi16(first, y));
-    }
-    return seen.holds();
-}
-
-// From the words of rows r and r + 16, whose steps are lanes, those of steps r and r + 16 of both halves of the lanes: the same terms as the other factor.
-template <int Terms>
-TRACEA_INLINE void turn_words(const bf16* terms, bf16* turned) {
-    for (int64_t t = 0; t < Terms * 2 * kTileElements; t += 2 * kTileElements) {
-        const __m512i low = _mm512_load_si512(terms + t);
-        const __m512i high = _mm512_load_si512(terms + t + kTileElements);
-        _mm512_store_si512(turned + t, _mm512_mask_blend_epi16(0xaaaaaaaaU, low, _mm512_slli_epi32(high, 16)));
-        _mm512_store_si512(turned + t + kTileElements,
-                           _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(low, 16), high));
-    }
-}
-#else
-struct SafeRange {
-    bool safe = true;
-
-    void see(float x) {
-        const uint32_t magnitude = bits_of(x) & 0x7fffffffU;
-        safe = safe && (magnitude == 0 || (magnitude >= kSafeLow && magnitude <= kSafeHigh));
-    }
-    bool holds() const { return safe; }
-};
-
-struct SafeTerms {
-    bool safe = true;
-
-    void see(float x) {
-        const uint32_t magnitude = (bits_of(x) + 0x8000U) >> 16 & 0x7fffU;
-        safe =
-            safe && ((bits_of(x) & 0x7fffffffU) == 0 || (magnitude >= kSafeLow >> 16 && magnitude <= kSafeHigh >> 16));
-    }
-    bool holds() const { return safe; }
-};
-
-template <int Terms>
-inline void split(const float* x, const float* y, bf16* terms, SafeTerms& seen) {
-    for (int i = 0; i < kTileColumns; ++i) {
-        float rest[2] = {x[i], y[i]};
-        seen.see(rest[0]);
-        seen.see(rest[1]);
-        for (int t = 0; t < Terms; ++t) {
-            for (int e = 0; e < 2; ++e) {
-                const uint32_t near = bits_of(rest[e]) + 0x8000U;
-                terms[t * 2 * kTileElements + 2 * i + e].bits = static_cast<uint16_t>(near >> 16);
-                rest[e] -= float_of(near & 0xffff0000U);
-            }
-        }
-    }
-}
-
-template <int Terms>
-inline void turn_words(const bf16* terms, bf16* turned) {
-    for (int64_t t = 0; t < Terms * 2 * kTileElements; t += 2 * kTileElements) {
-        for (int64_t i = 0; i < kTileColumns; ++i) {
-            for (int64_t half = 0; half < 2; ++half) {
-                turned[t + half * kTileElements + 2 * i] = terms[t + 2 * i + half];
-                turned[t + half * kTileElements + 2 * i + 1] = terms[t + kTileElements + 2 * i + half];
-            }
-        }
-    }
-}
-#endif
-
-// Splits 32 rows of 32 lanes into a granule. DepthIsRows: a step is a row (B), else a lane (A). `ahead` is what will be split next, with the same
-// stride: 32 rows lie in as many pages, which no hardware prefetcher follows.
-template <int Terms, bool DepthIsRows>
-TRACEA_INLINE bool split_granule(const float* values, int64_t row_stride, bf16* granule, const float* ahead) {
-    SafeTerms seen;
-    if constexpr (DepthIsRows) {
-        for (int p = 0; p < kTileRows; ++p) {
-            const float* x = values + p * row_stride;
-            const float* y = x + kTileRows * row_stride;
-            for (int64_t row = p; row < kGranule; row += kTileRows) {
-                prefetch_l1(ahead + row * row_stride);
-                prefetch_l1(ahead + row * row_stride + kTileColumns);
-            }
-            split<Terms>(x, y, granule + p * kTileWords, seen);
-            split<Terms>(x + kTileColumns, y + kTileColumns, granule + kTileElements + p * kTileWords, seen);
-        }
-    } else {
-        for (int i = 0; i < kGranule; ++i) {
-            const float* x = values + i * row_stride;
-            prefetch_l1(ahead + i * row_stride);
-            prefetch_l1(ahead + i * row_stride + kTileColumns);
-            split<Terms>(x, x + kTileColumns, granule + i * kTileWords, seen);
-        }
-    }
-    return seen.holds();
-}
 
 TRACEA_NOINLINE inline void keep_values(const float* values, int64_t row_stride, bf16* granule) {
     memset(static_cast<void*>(granule), 0, 2 * kTileElements * sizeof(bf16));
@@ -318,8 +91,10 @@ TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64
 #if defined(TRACEA_ISA_AVX512)
     if constexpr (std::is_same_v<Storage, bf16>) {
         static_assert(Terms != 2, "one term holds a bf16, and settling two reads what is staged");
-        if (TRACEA_LIKELY(lane_stride == 1 && rows == kGranule && lanes == kGranule)) {
-            const bool is_safe = split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead);
+        if (TRACEA_LIKELY((lane_stride == 1 || row_stride == 1) && rows == kGranule && lanes == kGranule)) {
+            const bool is_safe = lane_stride == 1
+                                     ? split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead)
+                                     : turn_granule<Terms, DepthIsRows>(source, lane_stride, granule, ahead);
             if (Terms == 3 && TRACEA_UNLIKELY(!is_safe)) stage(source, row_stride, lane_stride, rows, lanes, staged);
             settle_granule<Terms, DepthIsRows>(is_safe, staged, kGranule, granule);
             return;
@@ -356,22 +131,26 @@ TRACEA_NOINLINE void pack_a_terms(const Storage* a, int64_t row_stride, int64_t 
     }
 }
 
-// k x columns of B into ceil(columns / 32) panels of `depth` steps, a multiple of 32. Granules of one step after the other, so that reads run along rows.
+// k x columns of B into ceil(columns / 32) panels of `depth` steps, a multiple of 32: granules in the order in which reads run along rows, or along columns.
 template <int Terms, class Storage>
 TRACEA_NOINLINE void pack_b_terms(const Storage* b, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns,
                                   int64_t depth, bf16* panels) {
-    for (int64_t step = 0; step < k; step += kGranule) {
-        const int64_t steps = k - step < kGranule ? k - step : kGranule;
-        const Storage* source = b + step * k_stride;
-        bf16* granule = panels + step / kGranule * granule_elements<Terms>;
-        for (int64_t j = 0; j < columns; j += kGranule) {
+    const bool along_columns = k_stride == 1;
+    const int64_t outer_end = along_columns ? columns : k;
+    const int64_t inner_end = along_columns ? k : columns;
+    for (int64_t outer = 0; outer < outer_end; outer += kGranule) {
+        for (int64_t inner = 0; inner < inner_end; inner += kGranule) {
+            const int64_t step = along_columns ? inner : outer;
+            const int64_t j = along_columns ? outer : inner;
+            const int64_t steps = k - step < kGranule ? k - step : kGranule;
             const int64_t width = columns - j < kGranule ? columns - j : kGranule;
-            // The next granule of this step, or the first of the next: past the last one a prefetch does not fault.
-            const Storage* ahead =
-                j + kGranule < columns ? source + (j + kGranule) * column_stride : source + kGranule * k_stride;
-            detail::pack_granule<Terms, true>(source + j * column_stride, k_stride, column_stride, steps, width,
-                                              granule, ahead);
-            granule += depth / kGranule * granule_elements<Terms>;
+            const Storage* source = b + step * k_stride + j * column_stride;
+            // The next granule, or the first of the next line of them: past the last one a prefetch does not fault.
+            const Storage* ahead = inner + kGranule < inner_end
+                                       ? source + kGranule * (along_columns ? k_stride : column_stride)
+                                       : b + (outer + kGranule) * (along_columns ? column_stride : k_stride);
+            bf16* granule = panels + (j / kGranule * (depth / kGranule) + step / kGranule) * granule_elements<Terms>;
+            detail::pack_granule<Terms, true>(source, k_stride, column_stride, steps, width, granule, ahead);
         }
     }
 }
