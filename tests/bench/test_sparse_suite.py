@@ -11,6 +11,7 @@ from tracea.bench.sparse_suite import grouped_problem, low_rank_problem, sparse_
 from tracea.bench.suites import problems
 from tracea.core.op import BlockSparseOp
 from tracea.core.reference import evaluate
+from tracea.errors import InvalidOption
 
 
 def test_the_suite_has_every_density_and_every_rank() -> None:
@@ -51,3 +52,11 @@ def test_torch_multiplies_the_same_problem(problem) -> None:
     np.testing.assert_allclose(got, evaluate(problem.op, arrays), rtol=1e-4, atol=1e-3)
     assert torch.get_num_threads() >= 1
     assert problem.ceiling == "roofline"
+
+
+def test_problems_are_named_by_parts_of_their_names_and_groups() -> None:
+    assert {each.group for each in problems("sparse", "low rank|experts")} == {"low rank", "experts"}
+    assert [each.name for each in problems("sparse", "dense")] == ["2048x2048x2048 dense"]
+    assert problems("sparse", "2048|rank|experts") == problems("sparse")
+    with pytest.raises(InvalidOption, match=r"got nonesuch, expected .*low rank"):
+        problems("sparse", "rank|nonesuch")

@@ -59,27 +59,19 @@ def run_suite(
     resume: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> list[Record]:
-    """Time every problem of a suite whose name contains ``only``; one record per number of threads.
-
-    ``only`` may be several parts of names with bars between: ``1x1@7|7x7`` is all that contain one of the two.
+    """Time a suite's problems, all or ``only`` some as :func:`problems` names them; one record per number of threads.
 
     With ``output``, a folder, each record is written as ``<suite>-<threads>t.json`` there, its rows beside it as they
     are measured; with ``resume``, rows that a run of the same command left there when it was stopped are not measured
     again.
 
     Raises:
-        InvalidOption: the suite or a peer is unknown, no problem's name contains ``only``, a count cannot be had, or
-            what is to be resumed was another run.
+        InvalidOption: the suite, a problem or a peer is unknown, a count cannot be had, or what is to be resumed was
+            another run.
         ToolchainMissing: a peer is not installed.
         VerdictFailed, RunError: as :func:`contest`.
     """
-    names = [problem.name for problem in problems(suite)]
-    parts = [""] if only is None else only.split("|")
-    chosen = [problem for problem in problems(suite) if any(part in problem.name for part in parts)]
-    unknown = [part for part in parts if not any(part in name for name in names) or (only is not None and not part)]
-    if unknown:
-        remedy = "name a part of a problem's name, or several with | between"
-        raise InvalidOption(field="only", got="|".join(unknown), expected=names, remedy=remedy)
+    chosen = problems(suite, only)
     every = [
         Rules(threads=count, against=against, pairs=pairs, processes=processes, library=library) for count in threads
     ]

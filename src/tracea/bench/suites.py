@@ -34,11 +34,13 @@ _FACES: Final = (32, 128)
 _ROWS: Final = ((4096, 4096), (512, 768))
 
 
-def problems(suite: str) -> tuple[Problem, ...]:
-    """Return a suite's problems.
+def problems(suite: str, only: str | None = None) -> tuple[Problem, ...]:
+    """Return a suite's problems: all, or those whose name or group contains ``only``.
+
+    ``only`` may be several parts with bars between: ``1x1@7|7x7`` is all whose name contains one of the two.
 
     Raises:
-        InvalidOption: there is no suite of that name.
+        InvalidOption: there is no suite of that name, or no problem's name or group contains a part.
     """
     if suite not in SUITES:
         raise InvalidOption(
@@ -47,7 +49,20 @@ def problems(suite: str) -> tuple[Problem, ...]:
             expected=[*sorted(SUITES), "gpu"],
             remedy=f"{meant(near(suite, (*SUITES, 'gpu')))}name a suite that exists",
         )
-    return SUITES[suite]
+    every = SUITES[suite]
+    if only is None:
+        return every
+    parts = only.split("|")
+    named = {part: [each for each in every if part and (part in each.name or part in each.group)] for part in parts}
+    unknown = [part for part, found in named.items() if not found]
+    if unknown:
+        raise InvalidOption(
+            field="only",
+            got="|".join(unknown),
+            expected=[*(each.name for each in every), *dict.fromkeys(each.group for each in every)],
+            remedy="name a part of a problem's name or of its group's, or several with | between",
+        )
+    return tuple(each for each in every if any(each in found for found in named.values()))
 
 
 def gemm_problem(m: int, n: int, k: int, group: str) -> Problem:

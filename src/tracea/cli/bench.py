@@ -70,7 +70,7 @@ def bench(
     threads
         Numbers of threads, by comma; each gives a record. By default one, and two as well where there are two cores.
     only
-        Problems whose name contains this, or one of several parts with | between.
+        Problems whose name, or group, contains this, or one of several parts with | between.
     pairs
         Interleaved pairs in each process; by default 30.
     processes
