@@ -42,6 +42,7 @@ class Line:
 
 
 _ORT, _MODEL = "torch, ONNX Runtime", "eager, Inductor (default, frozen), ONNX Runtime"
+_MODEL_BF16 = "eager, Inductor (frozen), OpenVINO (bf16)"
 _NETWORKS = "eager, Inductor (frozen), ONNX Runtime"
 _CONV, _TWICE = "torch, Inductor, ONNX Runtime, OpenVINO", "torch.mm twice"
 LINES = {
@@ -107,6 +108,10 @@ LINES = {
         Line("block of Llama, 128 tokens", _MODEL, "models", ("tokens",), "llama"),
         Line("ResNet-50, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "resnet50"),
         Line("MobileNetV2, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "mobilenet_v2"),
+    ),
+    "python benchmarks/time_models.py --bf16": (
+        Line("GPT-2, a token of it, BERT, Llama, in bf16", _MODEL_BF16, "models-bf16", ("tokens",)),
+        Line("ResNet-50 and MobileNetV2 in bf16", _MODEL_BF16, "models-bf16", ("images",)),
     ),
     "python benchmarks/time_models.py --networks": (
         Line("seven networks that nothing was tuned for", _NETWORKS, "networks", ("networks",)),
