@@ -44,7 +44,7 @@ ULP_LIMITS = {
 }
 BY_TABLE = {"gelu": 9.0}
 # The same of math_double.h, while results are above 2^-1000.
-DOUBLE_ULP_LIMITS = {"exp": 1.2, "exp2": 1.4, "tanh": 2.7, "erf": 2.7, "sigmoid": 2.6, "silu": 3.4, "gelu": 7.0}
+DOUBLE_ULP_LIMITS = {"exp": 1.2, "exp2": 1.4, "tanh": 2.7, "erf": 2.7, "sigmoid": 2.6, "silu": 3.4, "gelu": 7.8}
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on the path")
 
