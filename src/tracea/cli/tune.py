@@ -255,7 +255,7 @@ def _print_decision(tuned: Tuned) -> None:
         ahead = "and runs there: it was the fastest" if name == timed[0] else "and loses there"
         print(f"  {name} was timed in a process of its own; it competes where its library is loaded, {ahead}")
     for name, because in tuned.refused_libraries.items():
-        print(f"  {name} was not timed: in the final it failed the gates: {because}")
+        print(f"  {name} was not timed: in the final it failed: {because}")
 
 
 def _schedule_text(schedule: Mapping[str, Any]) -> str:

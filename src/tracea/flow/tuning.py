@@ -49,7 +49,7 @@ class Tuned:
 
     ``final`` is the last comparison in turns, best first: its times decide, those of ``trials`` say what to compare.
     ``guidance`` says of each variant that was searched what the policy left out and put first, and why. ``is_used_up``:
-    every schedule that may be tried was. ``refused_libraries``: those that the final's gates refused, each with why.
+    every schedule that may be tried was. ``refused_libraries``: those without a time in the final, each with why.
     """
 
     op: Op
