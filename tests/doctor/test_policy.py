@@ -15,7 +15,7 @@ import pytest
 
 from tracea import targets
 from tracea.core.dtype import DType
-from tracea.core.op import AttentionOp, GemmOp, RowKind, RowOp
+from tracea.core.op import AttentionGradientOp, AttentionOp, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import SymbolicDim, TensorType
 from tracea.doctor.policy import Winner, guide, similarity
 from tracea.doctor.pruning import RULES
@@ -234,6 +234,16 @@ def test_the_kind_is_the_one_with_the_least_work() -> None:
     assert "less than a tenth" in whole.because
     with pytest.raises(InvalidOption, match="density"):
         Structure(density=1.5)
+
+
+def test_gradients_have_the_tiles_of_their_attention() -> None:
+    cpu, forward = targets.load("avx512"), attention(length=512, causal=True)
+    gradient = AttentionGradientOp(forward=forward, grad=forward.q, y=forward.q)
+    tiling = choose_tiling(gradient, cpu)
+    assert tiling == choose_tiling(forward, cpu)
+    assert len(tiles_of(gradient, tiling, tile_rows=128, tile_columns=64)) == 2 + 4 + 6 + 8
+    reasons = guide(gradient, cpu, find("attention.gradient")).reasons
+    assert [reason for reason in reasons if "Tiles are causal: no query sees a later key" in reason]
 
 
 def test_the_tiles_are_those_of_the_kind_that_was_picked() -> None:

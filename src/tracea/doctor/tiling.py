@@ -11,6 +11,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.ops.attention import AttentionOp
+from tracea.core.ops.attention_gradient import AttentionGradientOp
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import SymbolicDim
 from tracea.errors import InvalidOption
@@ -78,7 +79,7 @@ class Tiling:
 
 def is_tiled(op: Op) -> bool:
     """Tell whether an op's result is made of tiles of which some may be left out, or taken in another order."""
-    return isinstance(op, AttentionOp | GemmOp)
+    return isinstance(_tiled(op), AttentionOp | GemmOp)
 
 
 def choose_tiling(op: Op, target: Any, structure: Structure | None = None) -> Tiling:
@@ -95,7 +96,7 @@ def choose_tiling(op: Op, target: Any, structure: Structure | None = None) -> Ti
 def tiles_of(
     op: Op, tiling: Tiling, *, tile_rows: int, tile_columns: int, structure: Structure | None = None, mask: Any = None
 ) -> TileTable:
-    """Return the tile table of an op under a tiling: scores of an attention, or a product's result.
+    """Return the tile table of an op under a tiling: scores of an attention or its gradients, or a product's result.
 
     Shapes: mask is (rows of tiles, columns of tiles), for a block-sparse tiling.
 
@@ -104,15 +105,15 @@ def tiles_of(
         block-sparse one needs the mask.
     """
     global_tokens = (structure or Structure()).global_tokens or 0
-    match op:
-        case AttentionOp():
+    match _tiled(op):
+        case AttentionOp() as attention:
             extents, window, causal = (
-                (op.q.static_shape[2], op.k.static_shape[2], op.q.static_shape[3]),
-                op.window,
-                op.causal,
+                (attention.q.static_shape[2], attention.k.static_shape[2], attention.q.static_shape[3]),
+                attention.window,
+                attention.causal,
             )
-        case GemmOp():
-            extents, window, causal = (_number(op.m), _number(op.n), _number(op.k)), None, False
+        case GemmOp() as product:
+            extents, window, causal = (_number(product.m), _number(product.n), _number(product.k)), None, False
         case _:
             raise _no_table(op, tiling)
     rows, columns, depth = extents
@@ -132,6 +133,11 @@ def tiles_of(
             raise _no_table(op, tiling)
 
 
+def _tiled(op: Op) -> Op:
+    """The op that says which tiles there are: gradients make the scores of their attention once more."""
+    return op.forward if isinstance(op, AttentionGradientOp) else op
+
+
 def _no_table(op: Op, tiling: Tiling) -> InvalidOption:
     return InvalidOption(
         field="tiling",
@@ -143,11 +149,11 @@ def _no_table(op: Op, tiling: Tiling) -> InvalidOption:
 
 def _options(op: Op, structure: Structure) -> dict[TilingKind, tuple[float, str]]:
     options = {TilingKind.DENSE: (1.0, "no operand is known to have structure: every tile is computed")}
-    match op:
-        case AttentionOp() if not _is_symbolic(op):
-            _attention(op, structure, options)
-        case GemmOp() if not any(isinstance(dim, SymbolicDim) for dim in op.shape):
-            _product(op, structure, options)
+    match _tiled(op):
+        case AttentionOp() as attention if not _is_symbolic(attention):
+            _attention(attention, structure, options)
+        case GemmOp() as product if not any(isinstance(dim, SymbolicDim) for dim in product.shape):
+            _product(product, structure, options)
         case _:
             pass
     return options
