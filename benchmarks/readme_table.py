@@ -41,6 +41,7 @@ class Line:
     only: str = ""
 
 
+_FUSED = "torch, Inductor, ONNX Runtime"
 _ORT, _MODEL = "torch, ONNX Runtime", "eager, Inductor (default, frozen), ONNX Runtime"
 _MODEL_BF16 = "eager, Inductor (frozen), OpenVINO (bf16)"
 _NETWORKS = "eager, Inductor (frozen), ONNX Runtime"
@@ -54,17 +55,21 @@ LINES = {
         Line("512×3072×768 with bias, GELU, residual", "torch", "gemm", ("epilogue",)),
         Line("`ops.gemm` in Python, 32³ and 128³", "torch.mm", "gemm", ("face",)),
     ),
-    "tracea bench --suite rows": (
-        Line("softmax, layer norm, RMS norm, 4096² and 512×768", _ORT, "rows", ("rows",)),
-        Line("elementwise chains of three and four ops", "torch, op by op", "rows", ("chains",)),
+    "tracea bench --suite rows --against torch,inductor,onnxruntime": (
+        Line("softmax, layer norm, RMS norm, 4096² and 512×768", _FUSED, "rows", ("rows",)),
+        Line("elementwise chains of three and four ops", _FUSED, "rows", ("chains",)),
     ),
     "tracea bench --suite attention --against torch,inductor,onnxruntime": (
-        Line("attention, 512 to 2048 tokens", "torch, Inductor, ONNX Runtime", "attention", ("dense",)),
-        Line("the same, causal", "torch, Inductor, ONNX Runtime", "attention", ("causal",)),
+        Line("attention, 512 to 2048 tokens", _FUSED, "attention", ("dense",)),
+        Line("the same, causal", _FUSED, "attention", ("causal",)),
         Line(
-            "windows of 128 and 256, 4096 tokens", "torch, Inductor, ONNX Runtime", "attention", ("window",), "window"
+            "windows of 128 and 256, 4096 tokens",
+            "torch, Inductor (flex_attention)",
+            "attention",
+            ("window",),
+            "window",
         ),
-        Line("decoding 1 and 8 tokens over 32 768 keys", "torch, Inductor, ONNX Runtime", "attention", ("decode",)),
+        Line("decoding 1 and 8 tokens over 32 768 keys", _FUSED, "attention", ("decode",)),
     ),
     "tracea bench --suite sparse --against torch": (
         Line("block-sparse 2048³, density 0.25", "torch.mm, dense", "sparse", ("blocks of 32", "blocks of 64"), "0.25"),

@@ -10,6 +10,8 @@ from tests.drawn import drawn
 import tracea
 from tracea.core.expr import Input, tanh
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.interface.attention_pairs import _local_global
+from tracea.kernels.attention.spans import Band
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -131,6 +133,25 @@ def test_nothing_of_a_block_that_is_not_seen_is_read(rng):
     close(got, expected(q, k[:, :, :32], v[:, :, :32], None))
 
 
+def test_a_window_beyond_all_keys_hides_none_from_sequences_of_more_queries(rng):
+    q, k, v = normal(rng, 1, 2, 8, 16), normal(rng, 1, 2, 5, 16), normal(rng, 1, 2, 5, 16)
+    got = tracea.ops.attention(q, k, v, lengths=[5, 3], key_lengths=[2, 3], window=2**31 - 1)
+    close(got, tracea.ops.attention(q, k, v, lengths=[5, 3], key_lengths=[2, 3]).double())
+
+
+def test_global_tokens_take_tables_as_long_as_the_sequence():
+    tokens = 2**20
+    spans, first, fields = _local_global(tokens, tokens, Band(window=256, global_tokens=16))
+    assert len(first) - 1 == -(-tokens // spans.rows)
+    assert len(fields) < 100 * len(first)
+
+
+def test_masks_of_many_small_blocks_are_checked_at_once(rng):
+    q, k, v = (normal(rng, 1, 1, 1024, 16) for _ in range(3))
+    mask = torch.from_numpy(rng.random((1024, 1024)) < 0.5)
+    close(tracea.ops.attention(q, k, v, block_mask=mask, block_size=1), expected(q, k, v, mask))
+
+
 def test_empty_problems_are_empty():
     empty = torch.zeros(1, 2, 0, 4)
     assert tracea.ops.attention(empty, empty, empty, lengths=[]).shape == (1, 2, 0, 4)
@@ -141,6 +162,9 @@ def test_empty_problems_are_empty():
     headless = torch.zeros(2, 0, 5, 4)
     assert tracea.ops.attention(headless, headless, headless, causal=True).shape == (2, 0, 5, 4)
     assert tracea.ops.attention(headless, headless, headless, window=2, global_tokens=1).shape == (2, 0, 5, 4)
+    for batch, heads in ((0, 2), (2, 0)):
+        nobody, mask = torch.zeros(batch, heads, 64, 8), torch.zeros(batch, heads, 1, 1, dtype=torch.bool)
+        assert tracea.ops.attention(nobody, nobody, nobody, block_mask=mask).shape == nobody.shape
 
 
 def test_what_does_not_fit_is_refused(rng):

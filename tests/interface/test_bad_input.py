@@ -191,7 +191,7 @@ def test_is_refused_with_a_remedy(name):
             lambda: topk(torch.ones(2, 0), 1),
             "k: got 1, expected 0 to 0: the elements along dim. Remedy: k=0",
         ),
-        (lambda: topk(torch.tensor(1.0), 2), "k: got 2, expected 0 to 1"),
+        (lambda: topk(torch.tensor(1.0), 2), "k: got 2, expected 1: a number"),
         (lambda: topk(torch.ones(3), -1), "Remedy: give a k from 0 to the number of elements along dim"),
         (
             lambda: cross_entropy(torch.ones(2, 5), torch.tensor([1, 7])),

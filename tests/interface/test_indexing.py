@@ -82,6 +82,13 @@ def test_embedding_copies_rows_bit_by_bit(rng, dtype):
     assert torch.equal(out, table[places.long()])
 
 
+def test_embedding_copies_large_integers_into_a_result_with_gaps():
+    table = np.array([[2**53 + 1, 7], [-(2**63), 2**63 - 1]])
+    out = np.zeros((1, 2, 4), np.int64)[..., ::2]
+    tracea.ops.embedding(np.array([[1, 0]]), table, out=out)
+    assert np.array_equal(out, table[[[1, 0]]])
+
+
 def test_an_index_beyond_the_table_is_said_with_the_number_of_rows():
     table = torch.zeros(5, 2)
     for wrong in (5, -1, 2**40):

@@ -30,6 +30,13 @@ SEVERAL = torch.ones(3)
 REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
     "causal": (InvalidOp, "causal", lambda: tracea.ops.attention(Q, Q, Q, causal=SEVERAL)),
     "causal of two": (InvalidOp, "causal: got 2", lambda: tracea.ops.attention(Q, Q, Q, causal=2)),
+    "a norm of a number": (InvalidShape, r"x\[None\]", lambda: tracea.ops.layer_norm(torch.tensor(1.0))),
+    "no element of a number": (InvalidOp, "k: got 0, expected 1", lambda: tracea.ops.topk(torch.tensor(1.0), 0)),
+    "a gradient of integers": (
+        InvalidDType,
+        "grad: got i64",
+        lambda: tracea.ops.cross_entropy_backward(torch.tensor(1), X, torch.tensor([0, 1, 2, 3])),
+    ),
     "one tensor of operands": (InvalidOp, "operands", lambda: tracea.ops.attention(Q, Q, Q, operands=Q)),
     "lengths": (
         InvalidOp,

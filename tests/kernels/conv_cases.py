@@ -211,4 +211,13 @@ def stem_cases() -> tuple[Case, ...]:
             conv(6, (9, 10), 80, groups=2, stride=(4, 3), kernel=(3, 2), **FUSED),
             **band,
         ),
+        *(
+            Case.of(f"amx_stem_{dtype.value}_{name}", variant, conv(3, (15, 17), 70, dtype=dtype, **how), **band)
+            for dtype in (BF16, F16)
+            for name, variant, how in (
+                ("last", "conv.amx_stem", {**seven, **last, **FUSED, "batch": 2}),
+                ("planar", "conv.amx_stem_prepacked", {**seven, **FUSED}),
+                ("whole_window", "conv.amx_stem_prepacked", {"out_dtype": F32, **last}),
+            )
+        ),
     )

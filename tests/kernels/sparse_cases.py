@@ -64,6 +64,14 @@ def sparse_tile_cases() -> tuple[Case, ...]:
         Case.of("amx_sparse", name, BlockSparseOp.of(**sizes, block=32, chunk=2), mc=32),
         Case.of("amx_sparse_wide", name, BlockSparseOp.of(**sizes, block=64, chunk=1, out_dtype=DType.BF16), mc=64),
         Case.of("amx_sparse_strided", name, strided(70, 150, 141, 64, 2), mc=32),
+        Case.of("amx_sparse_bf16", name, BlockSparseOp.of(**sizes, block=32, chunk=2, dtype=DType.BF16), mc=32),
+        Case.of(
+            "amx_sparse_bf16_to_f32",
+            name,
+            BlockSparseOp.of(**sizes, block=64, chunk=3, dtype=DType.BF16, out_dtype=DType.F32),
+            mc=64,
+        ),
+        Case.of("amx_sparse_f16", name, BlockSparseOp.of(**sizes, block=64, chunk=1, dtype=DType.F16), mc=64),
     )
 
 

@@ -171,6 +171,30 @@ def test_tables_that_are_no_spans_are_named() -> None:
     assert "in common" in fault([0, 2, 2, 2], [0, 8, 0, 9, 100, 0], [0, 8, 0, 9, 0, 100])
 
 
+def test_two_spans_with_a_pair_in_common_are_found_wherever_they_are(rng: np.random.Generator) -> None:
+    found = 0
+    for _ in range(200):
+        count = int(rng.integers(1, 7))
+        begin, key_begin = rng.integers(0, 16, count), rng.integers(0, 9, count)
+        spans = np.stack(
+            [begin, rng.integers(begin, begin // 8 * 8 + 9), key_begin, rng.integers(key_begin, 10)]
+            + [rng.integers(-3, 6, count) for _ in range(2)],
+            axis=1,
+        )
+        spans = spans[np.argsort(begin // 8, kind="stable")]
+        pairs = [
+            {(i, j) for i in range(b, e) for j in range(low, high) if i - behind <= j <= i + ahead}
+            for b, e, low, high, behind, ahead in spans.tolist()
+        ]
+        tables = SpanTables(rows=8, queries=Const(16), keys=Const(9), lists=Const(2), room=Const(count))
+        first = np.array([0, int((begin < 8).sum()), count])
+        said = spans_fault(tables, {"span_first": first, "span_fields": spans.astype(np.int32).reshape(-1)})
+        common = any(pairs[i] & pairs[j] for i in range(count) for j in range(i))
+        assert bool(said) is common, (spans, said)
+        found += common
+    assert 0 < found < 200
+
+
 def test_what_spans_do_not_go_with_is_refused() -> None:
     with pytest.raises(InvalidOp, match="spans"):
         attention(spans=PairSpans(rows=8, room=8), causal=True)

@@ -253,7 +253,7 @@ def test_a_product_on_tiles_is_compiled_for_the_tiles() -> None:
     assert build(TILES["amx_sparse_wide"], "amx").source.isa == "amx"
 
 
-@pytest.mark.parametrize("name", ["amx_sparse_default", "amx_sparse"])
+@pytest.mark.parametrize("name", ["amx_sparse_default", "amx_sparse", "amx_sparse_bf16_to_f32"])
 def test_a_product_of_all_lines_means_the_sum_of_each_lines_blocks(name: str, rng: np.random.Generator) -> None:
     inputs, kernel, buffers = tables_of(TILES[name], rng, density=0.4)
     names = [table.name for table in kernel.tables]

@@ -9,17 +9,19 @@ from tests.kernels.conv_cases import amx_conv_cases, stem_cases
 from tests.kernels.on_tiles import needs_tiles, on_both
 
 from tracea.core.accuracy import error_bound
+from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
 from tracea.core.reference import evaluate
 from tracea.errors import InvalidShape, InvalidStride
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import candidates, find
+from tracea.semantic.intrinsics import terms_of
 from tracea.targets import load
 
 CASES = {case.name: case for case in stem_cases()}
 
 
-def random_stem(rng: np.random.Generator) -> Conv2dOp:
+def random_stem(rng: np.random.Generator, dtype: DType) -> Conv2dOp:
     """Return a random convolution whose rows of taps fit a granule."""
     kernel = (int(rng.integers(1, 8)), int(rng.integers(1, 8)))
     channels, groups = int(rng.integers(1, 32 // kernel[1] + 1)), int(rng.choice([1, 1, 2]))
@@ -38,6 +40,7 @@ def random_stem(rng: np.random.Generator) -> Conv2dOp:
         groups=groups,
         channels_last=bool(rng.integers(2)),
         bias=bool(rng.integers(2)),
+        dtype=dtype,
     )
 
 
@@ -47,10 +50,11 @@ def test_random_convolutions_match_float64(variant: str, rng: np.random.Generato
     target, found = load("amx"), find(variant)
     assert found.space is not None
     cases = []
-    for number in range(10):
-        op = random_stem(rng)
+    for number in range(12):
+        dtype = (DType.F32, DType.F32, DType.BF16, DType.F16)[number % 4]
+        op = random_stem(rng, dtype)
         while found.unmet(op, target):  # one column of results
-            op = random_stem(rng)
+            op = random_stem(rng, dtype)
         space = found.space(op, target)
         schedule = space.schedule(space.rows[int(rng.integers(0, len(space)))])
         cases.append(Case.of(f"random{number}", variant, op, **dict(schedule)))
@@ -91,7 +95,7 @@ def test_error_is_within_the_contract_of_independent_roundings(isa: str, rng: np
 
 @pytest.mark.parametrize("name", CASES)
 def test_scratch_is_bounded_by_a_band_and_the_filters(name: str) -> None:
-    """A task keeps the rows that its band reads, and 194 bytes for each window of each of them."""
+    """A task keeps the rows that its band reads, and for each window two bytes a lane and term, and a mark."""
     case = CASES[name]
     built = build(case, "amx")
     op, values = case.op, arguments(built.kernel)
@@ -99,11 +103,11 @@ def test_scratch_is_bounded_by_a_band_and_the_filters(name: str) -> None:
     (down, right), width = op.stride, int(op.shape[3])
     height = (built.kernel.schedule.integer("rows") - 1) * down + r
     image = 4 * height * ((width - 1) * right + s) * channels
-    halo = 194 * width * (height + down * (32 // width + 2))
+    terms = terms_of(op.x.dtype)
+    halo = 2 * (32 * terms + 1) * width * (height + down * (32 // width + 2))
     assert int(built.kernel.thread_scratch_bytes.evaluate(values)) <= image + halo + 128
-    most = (
-        0 if case.variant == "conv.amx_stem_prepacked" else 6 * op.groups * -(-filters // op.groups // 32) * 32**2 * r
-    )
+    panels = op.groups * -(-filters // op.groups // 32) * 32 * r
+    most = 0 if case.variant == "conv.amx_stem_prepacked" else 2 * (32 * terms + (terms < 3)) * panels
     assert int(built.kernel.team_scratch_bytes.evaluate(values)) <= most
 
 
@@ -117,6 +121,8 @@ def test_stem_is_first_for_images_only() -> None:
     assert first(channels=3, size=(224, 224), **seven) == "conv.amx_stem_prepacked"
     assert first(channels=3, size=(224, 224), kernel=(3, 3)) == "conv.prepacked"  # results cost more than sums
     assert first(channels=64, size=(56, 56), kernel=(3, 3)) == "conv.amx_prepacked"
+    for dtype in (DType.BF16, DType.F16):
+        assert first(channels=3, size=(224, 224), dtype=dtype, **seven) == "conv.amx_stem_prepacked"
 
 
 def test_stem_is_refused_where_it_does_not_fit() -> None:

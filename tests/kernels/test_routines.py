@@ -9,6 +9,7 @@ from tests.kernels.cases import all_cases, tile_cases
 from tests.kernels.conformance import build
 from tests.kernels.test_register_tiles import made, saying
 
+from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import EmitError, ProofFailed
@@ -50,6 +51,7 @@ def refused(kernel: TileKernel, found: str, proof: str = "routines") -> None:
         "amx_conv_default",
         "amx_stem_default",
         "amx_sparse_default",
+        "amx_sparse_bf16",
         "amx_low_rank_default",
     ],
 )
@@ -88,6 +90,13 @@ def test_no_number_of_a_routine_is_below_one(name: str) -> None:
 @pytest.mark.parametrize("name", ["amx_conv_default", "amx_stem_default"])
 def test_a_routine_has_to_say_what_it_reads_and_drops(name: str) -> None:
     refused(saying(kernel_of(name), without="spare_rows"), "says spare_rows=None")
+
+
+@pytest.mark.parametrize("name", ["amx_conv_bf16_last", "amx_conv_f16_planar", "amx_stem_bf16_last"])
+def test_an_images_terms_hold_its_type(name: str) -> None:
+    kernel = kernel_of(name)
+    wide = (replace(each, dtype=DType.F32) if each.name == "x" else each for each in kernel.buffers)
+    refused(replace(kernel, buffers=tuple(wide)), "a: [12] of the 3 terms of f32 are read")
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.endswith("_f64") and name not in TILES])

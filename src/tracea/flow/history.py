@@ -193,13 +193,14 @@ def tried(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> 
 
 def failure(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> str:
     """Return why the last trial of a variant without schedules, which a library's is, failed here; "" if it did not."""
+    from tracea.gates.verdict import failed_checks
+
     key = study_key(op, variant, threads, constants)
     found = _asked(lambda kept: kept.find(study=key))
     if not found or found[-1].record.outcome.is_ok:
         return ""
     outcome = found[-1].record.outcome
-    failed = (line.strip() for line in outcome.detail.splitlines() if line.strip().startswith("FAIL"))
-    return next(failed, f"{outcome.kind}: {outcome.detail}")
+    return next(iter(failed_checks(outcome.detail)), f"{outcome.kind}: {outcome.detail}")
 
 
 def imported(op: Op, constants: Iterable[int] = ()) -> int:

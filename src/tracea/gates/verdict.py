@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from tracea.errors import InvalidOption, VerdictFailed
 
-__all__ = ["Check", "Verdict"]
+__all__ = ["Check", "Verdict", "failed_checks"]
+
+_FAILED: Final = "FAIL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,7 @@ class Check:
     is_unclear: bool = False
 
     def __str__(self) -> str:
-        result = "ok  " if self.passed else "??  " if self.is_unclear else "FAIL"
+        result = "ok  " if self.passed else "??  " if self.is_unclear else _FAILED
         text = f"{result} {self.name}: {_show(self.figure)} (limit {_show(self.limit)})"
         return f"{text}: {self.detail}" if self.detail else text
 
@@ -107,6 +109,12 @@ class Verdict:
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
+
+
+def failed_checks(text: str) -> tuple[str, ...]:
+    """Return the failed checks in a verdict's text, each as it says it: of a trial that text is what is kept."""
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(line for line in lines if line.startswith(_FAILED))
 
 
 def _show(value: float | int | str) -> str:

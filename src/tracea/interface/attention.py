@@ -67,6 +67,9 @@ def attention(
     window, the first so many queries, all where there are fewer, see all keys and the first so many keys are seen by
     all, but for what a block_mask hides. causal and window hold besides.
 
+    An infinity or a NaN in v may reach queries that do not see its key, as NaN: those of its 96 queries that meet in
+    the kernel, of another sequence too. Weights of what is hidden are zeros there, which hide finite values alone.
+
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
     a scale that is not finite, a score that names other operands than there are, or what does not go together.
     """

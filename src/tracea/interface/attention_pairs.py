@@ -14,12 +14,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.interface.block_masks import read_block_mask
 from tracea.interface.whole_numbers import read_whole, read_wholes
 from tracea.kernels.attention.spans import Band, span_tables
-from tracea.semantic.tile_builders import (
-    TileGrid,
-    block_sparse_tiles,
-    local_global_tiles,
-    ragged_tiles,
-)
+from tracea.semantic.tile_builders import TileGrid, block_sparse_tiles, dense_tiles, ragged_tiles
 from tracea.semantic.tile_table import TileTable
 
 __all__ = ["Listed", "listed_pairs"]
@@ -93,6 +88,8 @@ def listed_pairs(
         mask = read_block_mask(block_mask)
         blocks = _blocks(_BLOCK if block_size is None else block_size)
         _check_mask(mask, blocks, queries, keys)
+        if 0 in queries[:2]:  # there is nobody to hide keys from
+            mask = np.zeros_like(mask, shape=mask.shape[-2:])
         each = mask.size != mask.shape[-2] * mask.shape[-1]
         if each:
             mask = np.ascontiguousarray(np.broadcast_to(mask, (*queries[:2], *mask.shape[-2:])))
@@ -178,10 +175,9 @@ def _block_sparse(  # noqa: PLR0917 - one key of the cache
 
 @lru_cache(maxsize=_KEPT)
 def _local_global(queries: int, keys: int, band: Band) -> tuple[PairSpans, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    assert band.window is not None  # checked
-    grid = TileGrid(rows=queries, columns=keys, depth=1, tile_rows=_ROWS, tile_columns=_ROWS)
-    tiles = local_global_tiles(grid, band.window, band.global_tokens, causal=band.causal)
-    return span_tables([tiles], rows=_ROWS, band=band)
+    # One tile of all pairs, of which spans keep what the band lets through: smaller ones were a square of them.
+    grid = TileGrid(rows=queries, columns=keys, depth=1, tile_rows=max(1, queries), tile_columns=max(1, keys))
+    return span_tables([dense_tiles(grid)], rows=_ROWS, band=band)
 
 
 @lru_cache(maxsize=_KEPT)

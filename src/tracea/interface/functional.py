@@ -299,12 +299,14 @@ def _dispatch_norm(kind: RowKind) -> Any:
         given = Given.of(_OF_NORM, arrays, out)
         given.check_floats()
         x, weight, bias = given.type(0), given.optional(1), given.optional(2)
+        if x.rank == 0:
+            raise InvalidShape(field="x", got=(), expected="(..., columns)", remedy="give rows: x[None] is one of one")
         expr: Expr = Input(0)
         operands: list[TensorType] = []
         for name, operand in (("weight", weight), ("bias", bias)):
             if operand is None:
                 continue
-            if x.rank == 0 or operand.shape != x.shape[-1:]:
+            if operand.shape != x.shape[-1:]:
                 raise InvalidShape(
                     field=name, got=operand.shape, expected=x.shape[-1:], remedy="give one value for each column"
                 )

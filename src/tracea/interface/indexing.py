@@ -140,17 +140,18 @@ def _missed_embedding(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, 
     named = given.index_range(0, table.static_shape[0], Named.ROWS)
     shape = (*places.shape, table.shape[1])
     given.check_result_type(TensorType(shape, table.dtype))
-    graph = Graph()
-    rows, source = graph.add_input(places), graph.add_input(table)
+    graph, moved = Graph(), replace(table, dtype=_MOVED_AS.get(table.dtype, table.dtype))
+    result = None if given.result is None else replace(given.result, dtype=moved.dtype)
+    rows, source = graph.add_input(places), graph.add_input(moved)
     if places.rank != 1:
         if not places.is_contiguous:
             rows = graph.add_pointwise(Input(0), rows)
         rows = graph.add_view(ViewKind.RESHAPE, rows, shape=(places.elements,))
-    stated = given.result if given.result is not None and places.rank == 1 else None
-    node = graph.add(GatherRowsOp(table=table, indices=rows.type, out=stated), [source, rows])
-    state_result(graph, node, shape, given.result)
+    stated = result if places.rank == 1 else None
+    node = graph.add(GatherRowsOp(table=moved, indices=rows.type, out=stated), [source, rows])
+    state_result(graph, node, shape, result)
     program = compile_graph(graph, threads=threads, name="embedding").program
-    return replace(program, index_ranges=(named,))
+    return replace(_of_type(program, table, 1), index_ranges=(named,))
 
 
 @cache
@@ -169,9 +170,10 @@ def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     order, back = _last(x.rank, dim)
     most = x.static_shape[order[-1]] if x.rank else 1
     k = most if asked is None else asked
-    if k > most:
-        raise InvalidOp(field="k", got=k, expected=f"0 to {most}: the elements along dim", remedy=f"k={most}")
-    if k == 0 and x.rank:
+    if not (0 if x.rank else 1) <= k <= most:
+        expected = f"0 to {most}: the elements along dim" if x.rank else "1: a number is one element"
+        raise InvalidOp(field="k", got=k, expected=expected, remedy=f"k={most}")
+    if k == 0:
         none = (0 if axis == order[-1] else extent for axis, extent in enumerate(x.shape))
         return filled(arrays[0], TensorType(tuple(none), DType.I64), out, 0)
     op = LargestOp(x=vector(x).permuted(order), k=k, smallest=smallest)
@@ -210,10 +212,11 @@ def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     return _of_type(program, x)
 
 
-def _of_type(program: Any, x: TensorType) -> Any:
-    """Return a program that moves elements, and computes with none, of x's own type."""
+def _of_type(program: Any, x: TensorType, position: int = 0) -> Any:
+    """Return a program that moves elements, and computes with none, of x's own type, which is that input."""
     written = tuple(replace(of, dtype=x.dtype) for of in program.outputs)
-    return replace(program, inputs=(x, *program.inputs[1:]), outputs=written)
+    read = tuple(x if at == position else of for at, of in enumerate(program.inputs))
+    return replace(program, inputs=read, outputs=written)
 
 
 def _last(rank: int, dim: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -218,10 +218,12 @@ def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     x, t, g = given.type(0), given.type(1), given.type(2)
     named = _classes_named(given, ignore_index)
     wanted = t.shape if reduction == "none" else ()
-    if g.shape != wanted or not g.dtype.is_float:
-        raise InvalidShape(
-            field="grad", got=str(g), expected=f"floats of shape {wanted}", remedy="give the gradient of the result"
+    if not g.dtype.is_float:
+        raise InvalidDType(
+            field="grad", got=g.dtype.value, expected="floats", remedy="convert it, as grad.float() does"
         )
+    if g.shape != wanted:
+        raise InvalidShape(field="grad", got=g.shape, expected=wanted, remedy="give the gradient of the result")
     like_x = TensorType(x.shape, x.dtype)
     given.check_result_type(like_x)
     if x.elements == 0:

@@ -113,10 +113,18 @@ def spans_fault(tables: SpanTables, env: Mapping[str, Any]) -> str:
 
 
 def _overlap(spans: np.ndarray[Any, Any], which: np.ndarray[Any, Any]) -> tuple[int, int] | None:
-    """Return two spans of one list that share a pair."""
-    for gap in range(1, int(np.bincount(which).max()) if len(which) else 0):
-        same = which[gap:] == which[:-gap]
-        a, b = spans[:-gap], spans[gap:]
+    """Return two spans of one list that share a pair: only those are compared whose keys overlap."""
+    order = np.lexsort((spans[:, _KEY_BEGIN], which))
+    spans, which = spans[order], which[order]
+    earlier = np.arange(len(spans) - 1)
+    for gap in range(1, len(spans)):
+        earlier = earlier[earlier + gap < len(spans)]
+        later = earlier + gap
+        near = (which[earlier] == which[later]) & (spans[later, _KEY_BEGIN] < spans[earlier, _KEY_END])
+        if not near.any():
+            return None
+        earlier, later = earlier[near], later[near]  # keys of whatever follows begin later still
+        a, b = spans[earlier], spans[later]
         low, high = (
             np.maximum(a[:, [_BEGIN, _KEY_BEGIN]], b[:, [_BEGIN, _KEY_BEGIN]]),
             np.minimum(a[:, [_END, _KEY_END]], b[:, [_END, _KEY_END]]),
@@ -125,7 +133,8 @@ def _overlap(spans: np.ndarray[Any, Any], which: np.ndarray[Any, Any]) -> tuple[
         # Of a rectangle of pairs, key less query takes every value between those of two corners.
         least = np.maximum(low[:, 1] - (high[:, 0] - 1), -np.minimum(a[:, _BEHIND], b[:, _BEHIND]))
         most = np.minimum(high[:, 1] - 1 - low[:, 0], np.minimum(a[:, _AHEAD], b[:, _AHEAD]))
-        found = np.flatnonzero(same & boxes & (least <= most))
+        found = np.flatnonzero(boxes & (least <= most))
         if len(found):
-            return int(found[0]), int(found[0]) + gap
+            first, second = sorted((int(order[earlier[found[0]]]), int(order[later[found[0]]])))
+            return first, second
     return None

@@ -1,12 +1,12 @@
-"""ONNX Runtime as a peer: a one-node model, operands bound once, constant weights as prepacked initializers."""
+"""ONNX Runtime as a peer: a node or a few, operands bound once, constant weights as prepacked initializers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tracea.bench.peers.conv import has_relu, image, is_conv
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
@@ -23,18 +23,41 @@ if TYPE_CHECKING:
 __all__ = ["FAMILY"]
 
 _OPSET: Final = 17  # the first with LayerNormalization
-_ATTENTION_OPSET: Final = 23  # the first with Attention
+_LATE_OPSET: Final = 23  # the first with Attention and RMSNormalization; Gelu is of 20
+
+# A node: what it is, what it reads (operand n is "x<n>", the result of node n from one on "step<n>"), its attributes.
+_Node: TypeAlias = "tuple[str, tuple[str, ...], Mapping[str, Any]]"
+
+_CHAINS: Final[Mapping[str, tuple[_Node, ...]]] = {
+    "gelu(x+b)+r": (("Add", ("x0", "x1"), {}), ("Gelu", ("step1",), {}), ("Add", ("step2", "x2"), {})),
+    "silu(x)*y+r": (
+        ("Sigmoid", ("x0",), {}),
+        ("Mul", ("x0", "step1"), {}),
+        ("Mul", ("step2", "x1"), {}),
+        ("Add", ("step3", "x2"), {}),
+    ),
+    "relu(x*s+b)": (("Mul", ("x0", "x1"), {}), ("Add", ("step1", "x2"), {}), ("Relu", ("step2",), {})),
+}
 
 
 def _matmul(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    return _session(problem, (("MatMul", {}),), arrays, threads)
+    return _session(problem, (("MatMul", ("x0", "x1"), {}),), arrays, threads)
 
 
 def _rows(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     op = problem.op
     assert isinstance(op, RowOp)
-    node = ("Softmax", {"axis": -1}) if op.kind is RowKind.SOFTMAX else ("LayerNormalization", {"epsilon": op.eps})
-    return _session(problem, (node,), arrays, threads)
+    node: _Node = {
+        RowKind.SOFTMAX: ("Softmax", ("x0",), {"axis": -1}),
+        RowKind.LAYER_NORM: ("LayerNormalization", ("x0", "x1", "x2"), {"epsilon": op.eps}),
+        RowKind.RMS_NORM: ("RMSNormalization", ("x0", "x1"), {"epsilon": op.eps}),
+    }[op.kind]
+    opset = _LATE_OPSET if op.kind is RowKind.RMS_NORM else _OPSET
+    return _session(problem, (node,), arrays, threads, opset=opset)
+
+
+def _chain(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    return _session(problem, _CHAINS[problem.name.split()[0]], arrays, threads, opset=_LATE_OPSET)
 
 
 def _conv(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
@@ -48,22 +71,22 @@ def _conv(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int)
         "dilations": list(op.dilation),
         "group": op.groups,
     }
-    nodes: list[tuple[str, dict[str, Any]]] = [("Conv", attributes)]
+    nodes: list[_Node] = [("Conv", tuple(f"x{index}" for index in range(len(arrays))), attributes)]
     if has_relu(op):
-        nodes.append(("Relu", {}))
+        nodes.append(("Relu", ("step1",), {}))
     return _session(problem, nodes, (x, weight, *(each.reshape(-1) for each in bias)), threads)
 
 
 def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     op = problem.op
     assert isinstance(op, AttentionOp)
-    node = ("Attention", {"is_causal": int(op.causal)})
-    return _session(problem, (node,), arrays, threads, opset=_ATTENTION_OPSET)
+    node: _Node = ("Attention", ("x0", "x1", "x2"), {"is_causal": int(op.causal)})
+    return _session(problem, (node,), arrays, threads, opset=_LATE_OPSET)
 
 
 def _session(
     problem: Problem,
-    nodes: Sequence[tuple[str, dict[str, Any]]],
+    nodes: Sequence[_Node],
     arrays: Sequence[NDArray[np.float32]],
     threads: int,
     *,
@@ -75,12 +98,11 @@ def _session(
     helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
     names = [f"x{index}" for index in range(len(arrays))]
     steps = [*(f"step{index}" for index in range(1, len(nodes))), "y"]
-    reads = [names, *([step] for step in steps[:-1])]
     shape = list(problem.op.infer().static_shape)
     graph = helper.make_graph(
         [
-            helper.make_node(kind, read, [step], **attributes)
-            for (kind, attributes), read, step in zip(nodes, reads, steps, strict=True)
+            helper.make_node(kind, list(read), [step], **attributes)
+            for (kind, read, attributes), step in zip(nodes, steps, strict=True)
         ],
         "problem",
         [
@@ -119,10 +141,6 @@ def _is_plain_gemm(problem: Problem) -> bool:
     return isinstance(problem.op, GemmOp) and problem.op.epilogue.is_identity and not problem.face
 
 
-def _has_node(problem: Problem) -> bool:
-    return isinstance(problem.op, RowOp) and problem.op.kind in (RowKind.SOFTMAX, RowKind.LAYER_NORM)
-
-
 def _has_attention(problem: Problem) -> bool:
     return isinstance(problem.op, AttentionOp) and problem.op.window is None
 
@@ -131,7 +149,8 @@ FAMILY: Final = Family(
     surroundings=lambda threads: nullcontext(),  # the number of threads is each session's own
     peers=(
         Peer(name="onnxruntime.matmul", supports=_is_plain_gemm, build=_matmul),
-        Peer(name="onnxruntime.rows", supports=_has_node, build=_rows),
+        Peer(name="onnxruntime.rows", supports=lambda problem: isinstance(problem.op, RowOp), build=_rows),
+        Peer(name="onnxruntime.chain", supports=lambda problem: problem.is_chain, build=_chain),
         Peer(name="onnxruntime.attention", supports=_has_attention, build=_attention),
         Peer(name="onnxruntime.conv", supports=is_conv, build=_conv),
     ),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tracea.bench.problem import Problem
 
-__all__ = ["FAMILY", "inference"]
+__all__ = ["FAMILY", "fresh", "inference", "into", "is_plain_attention", "operands_and_result"]
 
 
 @contextmanager
@@ -39,26 +39,26 @@ def inference(threads: int) -> Generator[None]:
 
 
 def _mm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (a, b, out) = _setup(problem, arrays)
-    return _into(torch, "torch.mm(out=)", partial(torch.mm, a, b, out=out), out)
+    torch, (a, b, out) = operands_and_result(problem, arrays)
+    return into(torch, "torch.mm(out=)", partial(torch.mm, a, b, out=out), out)
 
 
 def _face_mm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (a, b, _) = _setup(problem, arrays)
-    return _fresh(torch, "torch.mm", lambda: torch.mm(a, b))
+    torch, (a, b, _) = operands_and_result(problem, arrays)
+    return fresh(torch, "torch.mm", lambda: torch.mm(a, b))
 
 
 def _linear_mkl(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     """Source: torch/_inductor/fx_passes/mkldnn_fusion.py packs linear weights with these ops when a model is frozen."""
-    torch, (a, b, _) = _setup(problem, arrays)
+    torch, (a, b, _) = operands_and_result(problem, arrays)
     weight = b.t().contiguous()
     packed = torch.ops.mkl._mkl_reorder_linear_weight.default(weight, a.shape[0])
     linear = torch.ops.mkl._mkl_linear.default
-    return _fresh(torch, "torch MKL prepacked", partial(linear, a, packed, weight, None, a.shape[0]))
+    return fresh(torch, "torch MKL prepacked", partial(linear, a, packed, weight, None, a.shape[0]))
 
 
 def _fused_gemm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (a, b, bias, residual, out) = _setup(problem, arrays)
+    torch, (a, b, bias, residual, out) = operands_and_result(problem, arrays)
     product = torch.from_numpy(problem.result())
     gelu = torch.ops.aten.gelu.out
 
@@ -67,22 +67,22 @@ def _fused_gemm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads
         gelu(product, out=product)
         return torch.add(product, residual, out=out)
 
-    return _into(torch, "torch addmm, gelu, add", run, out)
+    return into(torch, "torch addmm, gelu, add", run, out)
 
 
 def _rows(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (x, *vectors, out) = _setup(problem, arrays)
+    torch, (x, *vectors, out) = operands_and_result(problem, arrays)
     op = problem.op
     assert isinstance(op, RowOp)
     if op.kind is RowKind.SOFTMAX:
-        return _into(torch, "torch.softmax(out=)", partial(torch.softmax, x, -1, out=out), out)
+        return into(torch, "torch.softmax(out=)", partial(torch.softmax, x, -1, out=out), out)
     shape = (x.shape[-1],)
     if op.kind is RowKind.LAYER_NORM:
         weight, bias = vectors
         mean, rstd = torch.empty(x.shape[0], 1), torch.empty(x.shape[0], 1)
         norm = torch.ops.aten.native_layer_norm.out
         run = partial(norm, x, shape, weight, bias, op.eps, out0=out, out1=mean, out2=rstd)
-        return _into(torch, "torch native_layer_norm(out=)", run, out)
+        return into(torch, "torch native_layer_norm(out=)", run, out)
     # torch.rms_norm returns new memory and makes several temporaries: these steps are two to four times as fast.
     scale = torch.empty(x.shape[0], 1)
     norm, product, weight = torch.linalg.vector_norm, torch.mul, vectors[0]
@@ -93,11 +93,11 @@ def _rows(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int)
         product(x, scale, out=out)
         return out.mul_(weight)
 
-    return _into(torch, "torch norm, mul, mul (out=)", run, out)
+    return into(torch, "torch norm, mul, mul (out=)", run, out)
 
 
 def _chain(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (x, second, third, out) = _setup(problem, arrays)
+    torch, (x, second, third, out) = operands_and_result(problem, arrays)
     aten = torch.ops.aten
     gelu, silu = aten.gelu.out, aten.silu.out
     steps: dict[str, Callable[[], Any]] = {
@@ -105,7 +105,7 @@ def _chain(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int
         "silu(x)*y+r": lambda: torch.add(torch.mul(silu(x, out=out), second, out=out), third, out=out),
         "relu(x*s+b)": lambda: torch.relu_(torch.add(torch.mul(x, second, out=out), third, out=out)),
     }
-    return _into(torch, "torch ops in turn (out=)", steps[problem.name.split()[0]], out)
+    return into(torch, "torch ops in turn (out=)", steps[problem.name.split()[0]], out)
 
 
 def _conv(problem: Problem, arrays: Sequence[NDArray[np.float32]], *, last: bool) -> Contender:
@@ -117,7 +117,7 @@ def _conv(problem: Problem, arrays: Sequence[NDArray[np.float32]], *, last: bool
     numbers, conv2d, relu_ = conv_numbers(op), torch.conv2d, torch.relu_
     call = partial(conv2d, x, weight, bias, *numbers)
     run = (lambda: relu_(call())) if has_relu(op) else call
-    return _fresh(torch, f"torch.conv2d {'channels last' if last else 'row-major'}", run)
+    return fresh(torch, f"torch.conv2d {'channels last' if last else 'row-major'}", run)
 
 
 def _conv_onednn(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
@@ -131,7 +131,7 @@ def _conv_onednn(problem: Problem, arrays: Sequence[NDArray[np.float32]], thread
     call = torch.ops.mkldnn._convolution_pointwise.default
     activation = "relu" if has_relu(op) else "none"
     run = partial(call, x, packed, bias, padding, stride, dilation, groups, activation, [], "")
-    return _fresh(torch, "torch oneDNN prepacked", run)
+    return fresh(torch, "torch oneDNN prepacked", run)
 
 
 def _conv_tensors(torch: Any, arrays: Sequence[NDArray[np.float32]], order: Any) -> tuple[Any, Any, Any]:
@@ -141,19 +141,19 @@ def _conv_tensors(torch: Any, arrays: Sequence[NDArray[np.float32]], order: Any)
 
 def _masked_mm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     """The dense product, zeros and all."""
-    torch, (a, b, *_, out) = _setup(problem, arrays)
-    return _into(torch, "torch.mm(out=)", partial(torch.mm, a, b, out=out), out)
+    torch, (a, b, *_, out) = operands_and_result(problem, arrays)
+    return into(torch, "torch.mm(out=)", partial(torch.mm, a, b, out=out), out)
 
 
 def _thin(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (x, a, b, out) = _setup(problem, arrays)
+    torch, (x, a, b, out) = operands_and_result(problem, arrays)
     inner, mm = torch.empty(x.shape[0], a.shape[1]), torch.mm
-    return _into(torch, "torch.mm twice (out=)", lambda: mm(mm(x, a, out=inner), b, out=out), out)
+    return into(torch, "torch.mm twice (out=)", lambda: mm(mm(x, a, out=inner), b, out=out), out)
 
 
 def _experts(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     """A product for each group that has rows, one after the other."""
-    torch, (x, weights, first, number, out) = _setup(problem, arrays)
+    torch, (x, weights, first, number, out) = operands_and_result(problem, arrays)
     ends = _ends(first, number, len(weights))
     slices = [(group, slice(begin, end)) for group, (begin, end) in enumerate(pairwise((0, *ends))) if begin < end]
     parts = [(x[rows], weights[group], out[rows]) for group, rows in slices]
@@ -164,13 +164,13 @@ def _experts(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: i
             mm(a, b, out=c)
         return out
 
-    return _into(torch, "torch.mm(out=) for each", run, out)
+    return into(torch, "torch.mm(out=) for each", run, out)
 
 
 def _grouped_mm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (x, weights, first, number, _) = _setup(problem, arrays)
+    torch, (x, weights, first, number, _) = operands_and_result(problem, arrays)
     offsets = torch.tensor(_ends(first, number, len(weights)), dtype=torch.int32)
-    return _fresh(torch, "torch._grouped_mm", partial(torch._grouped_mm, x, weights, offs=offsets))
+    return fresh(torch, "torch._grouped_mm", partial(torch._grouped_mm, x, weights, offs=offsets))
 
 
 def _ends(first: Any, number: Any, count: int) -> list[int]:
@@ -184,7 +184,7 @@ def _ends(first: Any, number: Any, count: int) -> list[int]:
 
 def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     """Torch chooses its flash kernel where it can; it has no window, which is a mask of booleans there."""
-    torch, (q, k, v, _) = _setup(problem, arrays)
+    torch, (q, k, v, _) = operands_and_result(problem, arrays)
     op = problem.op
     assert isinstance(op, AttentionOp)
     given: dict[str, Any] = {"scale": op.scale, "enable_gqa": q.shape[1] != k.shape[1]}
@@ -195,16 +195,18 @@ def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads:
         seen = distance.abs() < op.window
         given["attn_mask"] = seen & (distance >= 0) if op.causal else seen
     attend = torch.nn.functional.scaled_dot_product_attention
-    return _fresh(torch, "torch SDPA", partial(attend, q, k, v, **given))
+    return fresh(torch, "torch SDPA", partial(attend, q, k, v, **given))
 
 
-def _setup(problem: Problem, arrays: Sequence[NDArray[np.float32]]) -> tuple[Any, list[Any]]:
+def operands_and_result(problem: Problem, arrays: Sequence[NDArray[np.float32]]) -> tuple[Any, list[Any]]:
     """Return torch and, as tensors on the same memory, the operands and a place for the result."""
     torch: Any = import_module("torch")
     return torch, [torch.from_numpy(array) for array in (*arrays, problem.result())]
 
 
-def _into(torch: Any, name: str, run: Callable[[], Any], out: Any) -> Contender:
+def into(torch: Any, name: str, run: Callable[[], Any], out: Any) -> Contender:
+    """Return the contender whose runs write into ``out``."""
+
     def result() -> NDArray[np.float32]:
         out.fill_(float("nan"))
         run()
@@ -213,7 +215,8 @@ def _into(torch: Any, name: str, run: Callable[[], Any], out: Any) -> Contender:
     return Contender(name=name, version=str(torch.__version__), run=run, result=result, allocation=Allocation.OUT)
 
 
-def _fresh(torch: Any, name: str, run: Callable[[], Any]) -> Contender:
+def fresh(torch: Any, name: str, run: Callable[[], Any]) -> Contender:
+    """Return the contender whose runs return new memory."""
     return Contender(
         name=name,
         version=str(torch.__version__),
@@ -227,7 +230,7 @@ def _is_plain_gemm(problem: Problem) -> bool:
     return isinstance(problem.op, GemmOp) and problem.op.epilogue.is_identity
 
 
-def _is_plain_attention(problem: Problem) -> bool:
+def is_plain_attention(problem: Problem) -> bool:
     """Whether every key that is seen is told by its position, and its score is the scaled product."""
     op = problem.op
     return isinstance(op, AttentionOp) and op.score.is_identity and op.spans is None
@@ -260,7 +263,7 @@ FAMILY: Final = Family(
         Peer(name="torch.thin", supports=lambda problem: isinstance(problem.op, LowRankOp), build=_thin),
         Peer(name="torch.experts", supports=lambda problem: isinstance(problem.op, GroupedGemmOp), build=_experts),
         Peer(name="torch.grouped", supports=_has_aligned_groups, build=_grouped_mm),
-        Peer(name="torch.sdpa", supports=_is_plain_attention, build=_attention),
+        Peer(name="torch.sdpa", supports=is_plain_attention, build=_attention),
         Peer(name="torch.conv", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=False)),
         Peer(name="torch.conv_last", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=True)),
         Peer(name="torch.conv_onednn", supports=is_conv, build=_conv_onednn),

@@ -145,7 +145,7 @@ def _merged(boxes: Array) -> Array:
 def _parts(band: Band) -> tuple[tuple[int, int, int, int, int, int], ...]:
     """Return disjoint rectangles of pairs that are seen: first and last row and column, behind, ahead."""
     latest = 0 if band.causal else FAR
-    reach = FAR if band.window is None else band.window - 1
+    reach = FAR if band.window is None else min(FAR, band.window - 1)
     near = (reach, min(latest, reach))
     if band.window is None or not band.global_tokens:
         return ((0, FAR, 0, FAR, *near),)

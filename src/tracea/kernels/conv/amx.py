@@ -57,6 +57,8 @@ __all__ = [
     "build_amx",
     "build_amx_pack",
     "build_amx_prepacked",
+    "panel_width",
+    "pixel_width",
 ]
 
 _FILLED: Final = 0.45  # of granules: as much is always enough
@@ -100,16 +102,16 @@ def amx_panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorTy
     del schedule, target
     filters, channels, r, s = op.w.static_shape
     panels, blocks = -(-filters // op.groups // TILE), -(-channels // GRANULE)
-    return TensorType((op.groups, panels, blocks, r, s, GRANULE, _width(op)), DType.BF16)
+    return TensorType((op.groups, panels, blocks, r, s, GRANULE, panel_width(op)), DType.BF16)
 
 
-def _width(op: Conv2dOp) -> int:
+def panel_width(op: Conv2dOp) -> int:
     """Return the elements of a step of a panel of filters."""
     terms = terms_of(op.x.dtype)
     return TILE * terms + marks_of(terms)
 
 
-def _pixel(op: Conv2dOp) -> int:
+def pixel_width(op: Conv2dOp) -> int:
     """Return the elements of a pixel of the halo, for a block of channels."""
     return terms_of(op.x.dtype) * GRANULE + 1
 
@@ -130,7 +132,7 @@ def _panels(operands: ConvOperands, name: str, role: BufferRole) -> Buffer:
         name=name,
         dtype=DType.BF16,
         space=MemorySpace.TEAM if role is BufferRole.SCRATCH else MemorySpace.GLOBAL,
-        shape=(operands.groups, ceil_div(K, TILE), blocks, R, S, Const(GRANULE), Const(_width(operands.op))),
+        shape=(operands.groups, ceil_div(K, TILE), blocks, R, S, Const(GRANULE), Const(panel_width(operands.op))),
         role=role,
     )
 
@@ -140,7 +142,7 @@ def _pack(operands: ConvOperands, panels: Buffer) -> Parallel:
     task, group, first, wide = Var("pack_task"), Var("pack_group"), Var("pack_first"), Var("pack_wide")
     r, s, c, steps = Var("pack_r"), Var("pack_s"), Var("pack_c"), Var("pack_steps")
     count, grouped = ceil_div(K, TILE), operands.groups != Const(1)
-    terms, width = terms_of(operands.op.x.dtype), _width(operands.op)
+    terms, width = terms_of(operands.op.x.dtype), panel_width(operands.op)
     lets = (
         Let(var=group, value=task // count if grouped else Const(0)),
         Let(var=first, value=(task % count if grouped else task) * TILE),
@@ -166,7 +168,7 @@ def _halo(operands: ConvOperands, rows: int) -> Buffer:
     high, _ = window_of(operands.op, rows, Q)
     height = (ceil_div(high, down) + _spare_rows(operands.op)) * down
     wide = _pitch(operands) * right
-    return scratch("halo", DType.BF16, MemorySpace.THREAD, ceil_div(C, GRANULE), height, wide, _pixel(operands.op))
+    return scratch("halo", DType.BF16, MemorySpace.THREAD, ceil_div(C, GRANULE), height, wide, pixel_width(operands.op))
 
 
 def _pitch(operands: ConvOperands) -> Index:
@@ -189,7 +191,7 @@ def _tasks(operands: ConvOperands, panels: Buffer, rows: int, filters: int) -> P
     (down, _), (above, left) = op.stride, op.padding
     high, wide = window_of(op, BAND, Q)
     blocks = ceil_div(C, GRANULE)
-    window = halo.region((0, 0, 0, 0), (blocks, high, wide, _pixel(op)))
+    window = halo.region((0, 0, 0, 0), (blocks, high, wide, pixel_width(op)))
     split = Halo(
         source=operands.x.region((IMAGE, GROUP, TOP * down - above, -left, 0), (1, 1, high, wide, C)),
         target=window,
@@ -204,7 +206,7 @@ def _tasks(operands: ConvOperands, panels: Buffer, rows: int, filters: int) -> P
         intrinsic=amx_conv(op),
         a=window,
         b=panels.region(
-            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), blocks, R, S, GRANULE, _width(op))
+            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), blocks, R, S, GRANULE, panel_width(op))
         ),
         c=operands.at(operands.y, *place, extents),
         epilogue=operands.applied(*place, extents),
@@ -245,7 +247,7 @@ def amx_default(op: Conv2dOp, target: Target) -> Schedule:
         # Windows are higher than the result: a band of one row reads most of the image already. Measured, two cores,
         # 3 rows of 192 by 64 filters: bands of one and two rows 1285 and 1065 us, blocks of 32 filters 716.
         return Schedule(rows=static(op.shape[2]), kb=round_up(-(-filters // max(1, target.cores // op.groups)), TILE))
-    row_bytes = columns * -(-channels // GRANULE) * 2 * _pixel(op) * read // (op.stride[0] * op.stride[1])
+    row_bytes = columns * -(-channels // GRANULE) * 2 * pixel_width(op) * read // (op.stride[0] * op.stride[1])
     filter_bytes = 2 * terms_of(op.x.dtype) * op.taps
     most = rows_that_fit(op, target, row_bytes, filters=filters, filter_bytes=filter_bytes)
     rows, kb = best_bands(op, target, most=min(most, static(op.shape[2])), filter_bytes=filter_bytes * filters)

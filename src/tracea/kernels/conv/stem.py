@@ -1,4 +1,4 @@
-"""float32 convolution of few channels on matrix tiles: taps and channels of whole rows of a window fill a granule.
+"""Convolution of few channels on matrix tiles: taps and channels of whole rows of a window fill a granule.
 
 A task copies the rows that it reads, padded with zeros and channels last, and splits them into a halo of bf16 terms in
 which a pixel holds whole rows of taps, as many as 32 lanes do: all 27 of 3x3 taps of 3 channels, 21 of a row of 7x7.
@@ -14,7 +14,7 @@ from typing import Final
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType, static
-from tracea.kernels.conv.amx import amx_space_of, band_numbers
+from tracea.kernels.conv.amx import amx_space_of, band_numbers, panel_width, pixel_width
 from tracea.kernels.conv.operands import (
     BAND,
     FILTERS,
@@ -30,16 +30,16 @@ from tracea.kernels.conv.operands import (
     conv_kernel,
 )
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
-from tracea.kernels.gemm.amx import MATRIX_TILES
+from tracea.kernels.gemm.amx import MATRIX_TILES, terms_hold
 from tracea.kernels.gemm.blocking import equal_blocks, round_up
-from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, marks_of
 from tracea.kernels.operands import scratch
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Var, ceil_div, equal, minimum
-from tracea.semantic.intrinsics import terms_window_product
+from tracea.semantic.intrinsics import terms_of, terms_window_product
 from tracea.semantic.nodes import (
     Barrier,
     CopyTile,
@@ -59,10 +59,8 @@ from tracea.targets.target import Target
 
 __all__ = ["STEM", "STEM_PREPACKED", "build_stem", "build_stem_pack", "build_stem_prepacked"]
 
-_TERMS: Final = 3  # of a float32
 _FILLED: Final = 0.45  # of granules: below, vectors are faster
 _DEEP: Final = 4  # granules: sums of fewer take less time than storing them, and vectors store while they multiply
-_PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)
 _TASKS_PER_CORE: Final = 3
 
 
@@ -132,7 +130,7 @@ def stem_panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorT
     """Return the type of the filters in panels of terms: a granule for each rows of taps that share one."""
     del schedule, target
     panels = -(-op.w.static_shape[0] // op.groups // TILE)
-    return TensorType((op.groups, panels, 1, _Windows.of(op).taps, 1, GRANULE, TILE * _TERMS), DType.BF16)
+    return TensorType((op.groups, panels, 1, _Windows.of(op).taps, 1, GRANULE, panel_width(op)), DType.BF16)
 
 
 def _panels(operands: ConvOperands, windows: _Windows, name: str, role: BufferRole) -> Buffer:
@@ -148,7 +146,7 @@ def _panels(operands: ConvOperands, windows: _Windows, name: str, role: BufferRo
             Const(windows.taps),
             one,
             Const(GRANULE),
-            Const(TILE * _TERMS),
+            Const(panel_width(operands.op)),
         ),
         role=role,
     )
@@ -158,6 +156,7 @@ def _pack(operands: ConvOperands, windows: _Windows, panels: Buffer) -> Parallel
     """Return the packing of all filters: a task is a panel, granule after granule."""
     task, group, first, wide = Var("pack_task"), Var("pack_group"), Var("pack_first"), Var("pack_wide")
     count, grouped, tap = ceil_div(K, TILE), operands.groups != Const(1), Var("pack_tap")
+    terms, width = terms_of(operands.op.x.dtype), panel_width(operands.op)
     lets = (
         Let(var=group, value=task // count if grouped else Const(0)),
         Let(var=first, value=(task % count if grouped else task) * TILE),
@@ -166,10 +165,11 @@ def _pack(operands: ConvOperands, windows: _Windows, panels: Buffer) -> Parallel
     extents = (1, windows.rows, windows.wide, windows.channels, wide)
     granule = Pack(
         source=operands.w.region((group, tap * windows.rows, 0, 0, first), extents),
-        target=panels.region((group, first // TILE, 0, tap, 0, 0, 0), (1, 1, 1, 1, 1, GRANULE, TILE * _TERMS)),
+        target=panels.region((group, first // TILE, 0, tap, 0, 0, 0), (1, 1, 1, 1, 1, GRANULE, width)),
         panel=TILE,
         axis=1,
-        terms=_TERMS,
+        terms=terms,
+        marks=marks_of(terms),
         granule=GRANULE,
         merged=3,
     )
@@ -181,10 +181,10 @@ def _scratch(op: Conv2dOp, windows: _Windows, rows: int) -> tuple[Buffer, Buffer
     """Return a band of the image, and its halo: whole steps of windows, and rows that the last tile reads and drops."""
     high, wide = windows.image(rows, Q)
     height = ceil_div(windows.halo(rows), windows.down) + _spare_rows(op)
-    width, thread = _TERMS * GRANULE + 1, MemorySpace.THREAD
+    thread = MemorySpace.THREAD
     return (
         scratch("band_of_image", DType.F32, thread, high, wide, windows.channels),
-        scratch("halo", DType.BF16, thread, 1, height * windows.down, Q, width),
+        scratch("halo", DType.BF16, thread, 1, height * windows.down, Q, pixel_width(op)),
     )
 
 
@@ -223,12 +223,12 @@ def _tasks(
         target=image.region((0, 0, 0), copied),
         masked=True,
     )
-    window = halo.region((0, 0, 0, 0), (1, windows.halo(BAND), Q, _TERMS * GRANULE + 1))
+    window = halo.region((0, 0, 0, 0), (1, windows.halo(BAND), Q, pixel_width(op)))
     split = Halo(
         source=image.region((0, 0, 0), copied),
         target=window,
         lanes=GRANULE,
-        terms=_TERMS,
+        terms=terms_of(op.x.dtype),
         steps=op.stride,
         taps=(Const(taps), Const(1)),
         gaps=(windows.rows, 1),
@@ -239,7 +239,7 @@ def _tasks(
         intrinsic=_stem_conv(op),
         a=window,
         b=panels.region(
-            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), 1, taps, 1, GRANULE, TILE * _TERMS)
+            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), 1, taps, 1, GRANULE, panel_width(op))
         ),
         c=operands.at(operands.y, *place, extents),
         epilogue=operands.applied(*place, extents),
@@ -249,15 +249,16 @@ def _tasks(
 
 def _stem_conv(op: Conv2dOp) -> Intrinsic:
     """Return the routine of a band of results on matrix tiles, each result with a pixel of the halo of its own."""
-    windows = _Windows.of(op)
-    stride, dilation = (windows.down, 1), (windows.rows, 1)
+    windows, terms = _Windows.of(op), terms_of(op.x.dtype)
+    marks, stride, dilation = marks_of(terms), (windows.down, 1), (windows.rows, 1)
     return Intrinsic(
         name="amx_conv",
-        meaning=partial(terms_window_product, terms=_TERMS, stride=stride, dilation=dilation),
+        meaning=partial(terms_window_product, terms=terms, marks=marks, stride=stride, dilation=dilation),
         source="emitters/cpu/include/tracea/conv_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
         attributes=(
             ("window", 1),
-            ("terms", _TERMS),
+            ("terms", terms),
+            ("marks", marks),
             ("tile", TILE),
             ("lanes", GRANULE),
             ("spare_rows", _spare_rows(op)),
@@ -278,7 +279,7 @@ def stem_default(op: Conv2dOp, target: Target) -> Schedule:
     height, width = (static(size) for size in op.shape[2:])
     filters = static(op.w.shape[0]) // op.groups
     columns = (width - 1) * windows.right + windows.wide
-    row_bytes = width * _PIXEL_BYTES + columns * windows.channels * DType.F32.nbytes
+    row_bytes = width * 2 * pixel_width(op) + columns * windows.channels * DType.F32.nbytes
     result_bytes = width * filters * op.infer().dtype.nbytes
     beside = max(0, windows.rows * windows.taps - windows.down) * row_bytes  # rows that two bands read
     rows = (target.l2_bytes // 2 - beside) // (windows.down * row_bytes + result_bytes)
@@ -315,14 +316,8 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
 
 
 _SHAPE = Preference(name="granules filled by taps", score=_by_shape)
-_FLOAT32 = condition(
-    "float32 operands",
-    lambda op, _: op.x.dtype is op.w.dtype is DType.F32,
-    needed="x and w of f32",
-    found=lambda op: f"{op.x.dtype.value}, {op.w.dtype.value}",
-    remedy="use conv.packed",
-)
-_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, _FLOAT32, FLAT_RESULT, _ONE_GRANULE)
+_HELD = terms_hold("x", "w", remedy="use conv.packed")
+_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, _HELD, FLAT_RESULT, _ONE_GRANULE)
 
 STEM_ID = "conv.amx_stem"
 STEM_PREPACKED_ID = "conv.amx_stem_prepacked"

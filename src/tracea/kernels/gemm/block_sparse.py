@@ -18,9 +18,9 @@ from tracea.core.expr import Expr, Input
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
-from tracea.kernels.gemm.amx import MATRIX_TILES
+from tracea.kernels.gemm.amx import MATRIX_TILES, terms_hold
 from tracea.kernels.gemm.blocking import MOST_UNROLLED, check_tile, equal_blocks, round_up, row_block_cost
-from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, amx_block
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, amx_block, marks_of
 from tracea.kernels.gemm.operands import gemm_tile, kernel_name
 from tracea.kernels.gemm.requirements import FLOATS
 from tracea.kernels.operands import params_of, scratch, tensor_buffer, vector_lanes
@@ -29,6 +29,7 @@ from tracea.kernels.rows.blocks import streams
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.index import Const, Index, Lookup, Param, Var, ceil_div, minimum
+from tracea.semantic.intrinsics import terms_of
 from tracea.semantic.nodes import Barrier, Block, EpilogueCall, For, Let, Level, Node, Pack, Parallel, block
 from tracea.semantic.nodes_sparse import RunProduct, Runs, runs_fault
 from tracea.semantic.schedule import Schedule
@@ -70,8 +71,6 @@ _MOST_TILE_ROWS: Final = 64
 # on a Zen 3 with 512 KiB (blocks of 32), 24 rows, 36 and 48 within 2 % of each other.
 _DEEP_ROWS: Final = {"avx2": 24}
 _MOST_DEEP_ROWS: Final = 56
-_TERMS: Final = 3
-_TERM_BYTES: Final = 2
 
 
 def block_sparse_types(op: BlockSparseOp, like: BlockSparseOp | None = None) -> dict[str, TensorType]:
@@ -178,14 +177,15 @@ def build_block_sparse(op: BlockSparseOp, schedule: Schedule, target: Target) ->
 
 
 def build_block_sparse_amx(op: BlockSparseOp, schedule: Schedule, target: Target) -> TileKernel:
-    """Return the kernel on matrix tiles: both factors as sums of bf16 terms."""
+    """Return the kernel on matrix tiles: both factors as sums of as many bf16 terms as their type needs."""
     schedule.check_range(1, "mc")
-    frame = _Frame(op, schedule, target, panel=TILE, rows=TILE, terms=_TERMS)
+    terms = terms_of(op.a.dtype)
+    frame = _Frame(op, schedule, target, panel=TILE, rows=TILE, terms=terms)
     sums = scratch("sums", op.accumulator, MemorySpace.THREAD, frame.mc, N)
     store = frame.c.region((_IC, 0), (_MC, N))
-    width = TILE * _TERMS
+    width = frame.width(TILE)
     tile = RunProduct(
-        intrinsic=amx_block(_TERMS),
+        intrinsic=amx_block(terms),
         runs=frame.runs,
         line=Const(0),
         lines=frame.runs.lines,
@@ -204,13 +204,17 @@ def build_block_sparse_amx(op: BlockSparseOp, schedule: Schedule, target: Target
 
 
 class _Frame:
-    """What both kernels share: buffers, tables, the packing of both factors, and the loops around a line."""
+    """What both kernels share: buffers, tables, the packing of both factors, and the loops around a line.
+
+    Without ``terms`` panels hold elements as they are.
+    """
 
     def __init__(
-        self, op: BlockSparseOp, schedule: Schedule, target: Target, *, panel: int, rows: int, terms: int = 1
+        self, op: BlockSparseOp, schedule: Schedule, target: Target, *, panel: int, rows: int, terms: int = 0
     ) -> None:
         self.op, self.schedule, self.target = op, schedule, target
-        self.terms, self.granule, self.panel, self.rows = terms, GRANULE if terms > 1 else 1, panel, rows
+        self.terms, self.granule, self.panel, self.rows = max(1, terms), GRANULE if terms else 1, panel, rows
+        self.marks = marks_of(terms) if terms else 0
         self.mc = round_up(schedule.integer("mc"), rows)
         self.a = tensor_buffer("a", op.a, (M, K), (op.m, op.k), BufferRole.INPUT)
         self.b = tensor_buffer("b", op.b, (K, N), (op.k, op.n), BufferRole.INPUT)
@@ -218,11 +222,15 @@ class _Frame:
         self.runs = Runs(lines=ceil_div(N, op.block), steps=ceil_div(K, op.block), chunk=op.chunk)
         self.kc = op.chunk * op.block
         self.room: Index = self.runs.lines * self.runs.steps
-        kind = DType.BF16 if terms > 1 else op.accumulator
-        self.a_panels = scratch("a_panels", kind, MemorySpace.THREAD, self.mc // rows, self.kc, rows * terms)
+        kind = DType.BF16 if terms else op.accumulator
+        self.a_panels = scratch("a_panels", kind, MemorySpace.THREAD, self.mc // rows, self.kc, self.width(rows))
         self.b_panels = scratch(
-            "b_panels", kind, MemorySpace.TEAM, self.room, -(-op.block // panel), op.block, panel * terms
+            "b_panels", kind, MemorySpace.TEAM, self.room, -(-op.block // panel), op.block, self.width(panel)
         )
+
+    def width(self, panel: int) -> int:
+        """Return the elements of a step of a panel."""
+        return panel * self.terms + self.marks
 
     @property
     def in_place(self) -> bool:
@@ -243,21 +251,23 @@ class _Frame:
                 Pack(
                     source=self.b.region((_STEP * size, _LINE * size), (_HIGH, _WIDE)),
                     target=self.b_panels.region(
-                        (_E, 0, 0, 0), (1, ceil_div(_WIDE, self.panel), _HIGH, self.panel * self.terms)
+                        (_E, 0, 0, 0), (1, ceil_div(_WIDE, self.panel), _HIGH, self.width(self.panel))
                     ),
                     panel=self.panel,
                     axis=1,
                     terms=self.terms,
+                    marks=self.marks,
                     granule=self.granule,
                 ),
             ),
         )
         pack_a = Pack(
             source=self.a.region((_IC, _PC), (_MC, _KC)),
-            target=self.a_panels.region((0, 0, 0), (ceil_div(_MC, self.rows), _KC, self.rows * self.terms)),
+            target=self.a_panels.region((0, 0, 0), (ceil_div(_MC, self.rows), _KC, self.width(self.rows))),
             panel=self.rows,
             axis=0,
             terms=self.terms,
+            marks=self.marks,
             granule=self.granule,
         )
         chunks = For(var=_PC, extent=K, step=Const(self.kc), length=_KC, body=block(pack_a, lines))
@@ -293,7 +303,7 @@ def _default(op: BlockSparseOp, target: Target) -> Schedule:
 
 
 def _default_amx(op: BlockSparseOp, target: Target) -> Schedule:
-    rows = _task_rows(op, target, TILE, _TERMS * _TERM_BYTES)
+    rows = _task_rows(op, target, TILE, DType.BF16.nbytes * terms_of(op.a.dtype))
     deep = op.chunk >= op.steps and op.chunk * op.block > _TILE_CHUNKS[0][1]
     return Schedule(mc=min(rows, _MOST_TILE_ROWS) if deep else rows)
 
@@ -348,13 +358,6 @@ _ELEMENTS = condition(
 _NOT_EMPTY = condition(
     "k >= 1", lambda op, _: op.k >= 1, needed="k >= 1", found=lambda op: f"k = {op.k}", remedy="an empty sum is zero"
 )
-_FLOAT32 = condition(
-    "float32 factors",
-    lambda op, _: op.a.dtype is op.b.dtype is DType.F32,
-    needed="a and b of f32",
-    found=lambda op: f"{op.a.dtype.value}, {op.b.dtype.value}",
-    remedy="use gemm.block_sparse",
-)
 _GRANULES = condition(
     "whole granules",
     lambda op, _: op.block % GRANULE == 0,
@@ -387,7 +390,7 @@ BLOCK_SPARSE_AMX = Variant(
     id=BLOCK_SPARSE_AMX_ID,
     op_type=BlockSparseOp,
     backend="cpu",
-    requirements=(*_REQUIREMENTS, MATRIX_TILES, _FLOAT32, _GRANULES),
+    requirements=(*_REQUIREMENTS, MATRIX_TILES, terms_hold("a", "b", remedy="use gemm.block_sparse"), _GRANULES),
     preferences=(Preference(name="tiles", score=_on_tiles),),
     priority=60,
     build=build_block_sparse_amx,

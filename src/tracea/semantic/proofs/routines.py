@@ -13,9 +13,10 @@ from tracea.core.dtype import DType
 from tracea.semantic.access import Attribute, Intrinsic, Region
 from tracea.semantic.index import Const
 from tracea.semantic.intrinsics import terms_of
-from tracea.semantic.nodes import MicroKernel, Node, Pack
+from tracea.semantic.nodes import CopyTile, MicroKernel, Node, Pack
 from tracea.semantic.nodes_attention import AttentionStep
 from tracea.semantic.nodes_attention_gradient import AttentionGradient, AttentionPeaks
+from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.provenance import reaching
@@ -93,6 +94,9 @@ def _lies_as_packed(kernel: TileKernel, sites: Sequence[Site], site: Site, name:
     node = site.node
     assert isinstance(node, MicroKernel | RunProduct)
     said, writer = dict(node.intrinsic.attributes), reaching(kernel, sites, site, region.buffer)
+    if writer is not None and isinstance(writer.node, Halo):
+        dtype = _image_type(kernel, sites, writer, writer.node)
+        _reads_enough(site, name, min(int(said["terms"]), writer.node.terms), terms_of(dtype), dtype)
     pack = writer.node if writer is not None and isinstance(writer.node, Pack) else None
     in_panels = pack is not None or kernel.buffer(region.buffer).role is BufferRole.CONSTANT
     if node.intrinsic.name == "gemm_tile" and (said[name] == "panel") != in_panels:
@@ -115,6 +119,13 @@ def _lies_as_packed(kernel: TileKernel, sites: Sequence[Site], site: Site, name:
         step = kernel.buffer(region.buffer).shape[-1]
         if step != Const(width):
             raise refuse("routines", site.label, f"a step of {region.buffer} is {step} words, {width} are read")
+
+
+def _image_type(kernel: TileKernel, sites: Sequence[Site], site: Site, halo: Halo) -> DType:
+    """Return the type of the image that a halo is of, before it was copied into one of another type."""
+    copy = reaching(kernel, sites, site, halo.source.buffer)
+    image = copy.node.source if copy is not None and isinstance(copy.node, CopyTile) else halo.source
+    return kernel.buffer(image.buffer).dtype
 
 
 def _factors(node: Node) -> tuple[tuple[str, Region, bool], ...]:

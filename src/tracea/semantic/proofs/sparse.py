@@ -141,7 +141,7 @@ def _line(kernel: TileKernel, site: Site, node: RunProduct, result: Box, pack: P
         ("steps of a block", b.extent[2], Polynomial.of(size)),
         ("first lane", b.offset[3], _ZERO),
         ("lanes of a panel", b.extent[3], site.canonical(panels[3])),
-        ("width of a panel", site.canonical(panels[3]), Polynomial.of(pack.panel * pack.terms)),
+        ("width of a panel", site.canonical(panels[3]), Polynomial.of(pack.panel * pack.terms + pack.marks)),
         ("granules of a and of b", Polynomial.of(node.granule), Polynomial.of(pack.granule)),
         ("columns of the line and of the tile", line * size + b.offset[1] * pack.panel, result.offset[-1]),
     ):

@@ -31,6 +31,10 @@ constexpr int64_t kAwakeGranules = 2;
 template <int Terms>
 constexpr int64_t awake_granules = Terms == 3 ? kAwakeGranules : (Terms == 2 ? 3 : 12);
 
+// Products of tiles in a granule, behind each of which is a slot.
+template <int Terms>
+constexpr int granule_products = Terms == 3 ? 24 : 4 * Terms * Terms;
+
 namespace detail {
 
 // One product of terms, or rather its four tiles, behind the loads of what is not in its registers yet: products hide loads in either order, but where another

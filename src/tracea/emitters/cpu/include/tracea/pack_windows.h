@@ -32,9 +32,8 @@ TRACEA_NOINLINE void pack_windows(const Storage* w, const MergedSteps& steps, in
             }
         }
     }
-    if (!detail::split_granule<Terms, true>(values, kGranule, granule, values)) {
-        detail::keep_values(values, kGranule, granule);
-    }
+    const bool is_safe = detail::split_granule<Terms, true>(values, kGranule, granule, values);
+    detail::settle_granule<Terms, true>(is_safe, values, kGranule, granule);
 }
 
 TRACEA_END_NAMESPACE

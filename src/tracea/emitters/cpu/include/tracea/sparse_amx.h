@@ -18,6 +18,7 @@
 #include "tracea/gemm_amx.h"
 #include "tracea/pack_terms.h"
 #include "tracea/step_blocks.h"
+#include "tracea/unroll.h"
 #include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE
@@ -62,6 +63,22 @@ TRACEA_INLINE int64_t granules_of(const StepBlocks& blocks) {
     return (blocks.count - 1) * (blocks.size / kGranule) + last;
 }
 
+// The numbers that divide another one, up to a most.
+struct Divisors {
+    int64_t of[8] = {};
+    int count = 0;
+};
+constexpr Divisors divisors(int64_t number, int64_t most) {
+    Divisors found;
+    for (int64_t divisor = 1; divisor <= most; ++divisor)
+        if (number % divisor == 0) found.of[found.count++] = divisor;
+    return found;
+}
+
+// Between the products of a granule there is time to ask for so many lines of B, and as many of C.
+template <int Terms>
+constexpr int64_t asked_lines = Terms == 2 ? 16 : 12;
+
 // The lines of a panel of B in the order of its blocks, a few to each granule of the panel before.
 template <int Terms>
 class NextPanel {
@@ -70,10 +87,10 @@ public:
     TRACEA_INLINE NextPanel(const bf16* panel, int64_t granules, int64_t each, int64_t b_block, int64_t turns)
         : at_(panel), left_(granules * granule_lines), each_lines_(each * granule_lines), b_block_(b_block) {
         const int64_t wanted = (left_ + turns - 1) / turns;
-        constexpr int64_t shares[] = {1, 2, 3, 4, 6, 8, most};  // all divide the lines of a granule
-        for (const int64_t share : shares) {
-            share_ = share;
-            if (share >= wanted) break;
+        constexpr Divisors shares = divisors(granule_lines, asked_lines<Terms>);
+        for (int i = 0; i < shares.count; ++i) {
+            share_ = shares.of[i];
+            if (share_ >= wanted) break;
         }
     }
     // How many lines this granule asks for, and the n-th of them.
@@ -91,7 +108,6 @@ public:
 private:
     static constexpr int64_t line_elements = 32;
     static constexpr int64_t granule_lines = granule_elements<Terms> / line_elements;
-    static constexpr int64_t most = 12;
     const bf16* at_;
     int64_t left_;
     int64_t share_ = 1;
@@ -159,20 +175,26 @@ TRACEA_NOINLINE void amx_lines(int64_t rows, int64_t columns, const StepLines& l
                     const int64_t asked_end = asked + rows_share < tile_end ? asked + rows_share : tile_end;
                     const int64_t ahead = next.count();
                     const auto errand = [&](auto slot) TRACEA_LAMBDA {
+                        constexpr int count = 2 * detail::asked_lines<Terms> / granule_products<Terms>;
+                        constexpr int first = slot / 2 * count;
                         if constexpr (slot % 2 == 0) {
-                            if (slot / 2 < ahead) prefetch_l2(next.line(slot / 2));
-                        } else if (asked + slot / 2 < asked_end) {
-                            sink.ask(asked + slot / 2, j, true);
+                            unroll<count>([&](auto n) TRACEA_LAMBDA {
+                                if (first + n < ahead) prefetch_l2(next.line(first + n));
+                            });
+                        } else {
+                            unroll<count>([&](auto n) TRACEA_LAMBDA {
+                                if (asked + first + n < asked_end) sink.ask(asked + first + n, j, true);
+                            });
                         }
                     };
-                    if (TRACEA_LIKELY(!is_unsafe(a_granule) && !is_unsafe(b_granule))) {
+                    if (TRACEA_LIKELY(!is_unsafe<Terms>(a_granule) && !is_unsafe<Terms>(b_granule))) {
                         detail::multiply_granule<Terms>(tiles, a_granule, b_granule, errand);
                     } else {
                         if (!some_apart) memset(apart, 0, sizeof apart);
                         some_apart = true;
                         detail::multiply_values<Terms>(a_granule, b_granule, apart);
                     }
-                    if (++awake == kAwakeGranules) {
+                    if (++awake == awake_granules<Terms>) {
                         tiles.store<7>(unread, kTileColumns);
                         awake = 0;
                     }
