@@ -42,7 +42,8 @@ _DISCLOSURE: Final = (
     "both sides: same threads; operands on cache lines, row-major, images in the order that each is fastest with; huge",
     "pages from 2 MiB on; results in memory given once (out), or in new memory on both sides where the peer returns no",
     "other (fresh), as each row says, which the process keeps when it is freed; constant weights prepacked on both",
-    "sides; library variants of ours {library}",
+    "sides; library variants of ours {library};",
+    "of the peers that were asked for the fastest one in a first pass is timed, and the one that a row is rated by",
 )
 
 
