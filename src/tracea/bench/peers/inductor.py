@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.bench.peers.conv import has_relu, image, is_conv
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
-from tracea.bench.peers.torch import fresh, inference, into, is_plain_attention, operands_and_result
+from tracea.bench.peers.torch import fresh, inference, into, is_plain_attention, operands_and_result, within
 from tracea.core.op import AttentionOp, Conv2dOp, RowKind, RowOp
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads:
         window, causal = op.window, op.causal
 
         def seen(batch: Any, head: Any, query: Any, key: Any) -> Any:
-            near = (query - key).abs() < window
-            return near & (query >= key) if causal else near
+            return within(query, key, window, causal=causal)
 
         mask = flex.create_block_mask(seen, None, None, q.shape[2], k.shape[2], device="cpu")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tracea.bench.problem import Problem
 
-__all__ = ["FAMILY", "fresh", "inference", "into", "is_plain_attention", "operands_and_result"]
+__all__ = ["FAMILY", "fresh", "inference", "into", "is_plain_attention", "operands_and_result", "within"]
 
 
 @contextmanager
@@ -191,11 +191,16 @@ def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads:
     if op.window is None:
         given["is_causal"] = op.causal
     else:
-        distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
-        seen = distance.abs() < op.window
-        given["attn_mask"] = seen & (distance >= 0) if op.causal else seen
+        queries, keys = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
+        given["attn_mask"] = within(queries, keys, op.window, causal=op.causal)
     attend = torch.nn.functional.scaled_dot_product_attention
     return fresh(torch, "torch SDPA", partial(attend, q, k, v, **given))
+
+
+def within(queries: Any, keys: Any, window: int, *, causal: bool) -> Any:
+    """Return which of the keys at positions ``keys`` the queries at ``queries`` see in a window."""
+    near = (queries - keys).abs() < window
+    return near & (queries >= keys) if causal else near
 
 
 def operands_and_result(problem: Problem, arrays: Sequence[NDArray[np.float32]]) -> tuple[Any, list[Any]]:

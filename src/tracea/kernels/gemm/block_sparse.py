@@ -66,9 +66,9 @@ _TILE_CHUNKS: Final = ((0.6, 512), (0.2, 1024), (0.0, 2048))
 # Rows of a task on tiles whose one chunk is deeper than the shortest: lines of C lie in as many pages, and a prefetcher
 # follows 32. 2048^2 of 1024 steps at 0.05, 0.1 and 0.25 took 0.87, 0.86 and 0.94 of the time of 128 rows there.
 _MOST_TILE_ROWS: Final = 64
-# Rows of a task, in half of the second-level cache, that the vectors' need room for. Tiles of six rows asked for A's
-# next block and stored past the caches: 0.05, 0.1 and 0.25 took 0.80, 0.92 and 0.98 of the time of 1024 steps without
-# on a Zen 3 with 512 KiB (blocks of 32), 24 rows, 36 and 48 within 2 % of each other.
+# Rows of a task, in half of the second-level cache, that both kinds of deep chunks need room for. Tiles of six rows
+# asked for A's next block and stored past the caches: 0.05, 0.1 and 0.25 took 0.80, 0.92 and 0.98 of the time of 1024
+# steps without on a Zen 3 with 512 KiB (blocks of 32), 24 rows, 36 and 48 within 2 % of each other.
 _DEEP_ROWS: Final = {"avx2": 24}
 _MOST_DEEP_ROWS: Final = 56
 
