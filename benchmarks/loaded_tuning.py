@@ -33,13 +33,14 @@ import numpy as np
 
 from tracea.core.op import GemmOp
 from tracea.doctor import host
-from tracea.flow.compile import compile_node, for_threads
+from tracea.flow.compile import compile_node
 from tracea.flow.evaluate import Candidate, judge_candidate
 from tracea.flow.history import schedule_of
 from tracea.flow.tuning import search_space
 from tracea.kernels.registry import find
 from tracea.profiler import capture, compare, race
 from tracea.profiler.measurement import median_interval
+from tracea.targets.target import for_threads
 
 VARIANT = "gemm.packed"
 FINALISTS = 3

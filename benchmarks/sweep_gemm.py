@@ -36,7 +36,6 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
 from tracea.doctor import host
 from tracea.errors import VerdictFailed
-from tracea.flow.compile import for_threads
 from tracea.flow.kernel import build
 from tracea.gates import Bench, Case, Distribution, Verdict, build_cases, check_correctness
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
@@ -50,6 +49,7 @@ from tracea.runtime.compiler import compile
 from tracea.runtime.program import Call, InputSlot, OutputSlot, Program
 from tracea.runtime.toolchain import find_compiler
 from tracea.semantic.schedule import Schedule
+from tracea.targets.target import for_threads
 
 VARIANT = "gemm.packed"
 RESULTS = Path(__file__).parent / "results" / "sweeps"

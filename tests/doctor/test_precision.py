@@ -15,8 +15,9 @@ from tracea.core.reference import error_bound, evaluate
 from tracea.doctor import decide, host, plan_ops
 from tracea.doctor.precision import Magnitudes, choose_precision, with_factors
 from tracea.errors import InvalidOption, InvalidShape, VerdictFailed
-from tracea.flow.compile import compile_graph, for_threads, graph_of
+from tracea.flow.compile import compile_graph, graph_of
 from tracea.kernels.registry import CUDA_VARIANTS, VARIANTS, find
+from tracea.targets.target import for_threads
 
 TURING, AMPERE, CPU = targets.load_gpu("sm_75"), targets.load_gpu("sm_80"), targets.load("avx512")
 BF16 = GemmOp.of(m=256, n=256, k=256, dtype=DType.BF16)

@@ -40,10 +40,8 @@ def case(name: str, expr: Expr, dtype: DType = DType.F32) -> Case:
 
 
 POSITIVE = abs(Input(0)) + 0.25
-FUNCTIONS = tuple(
-    case(f.value, Unary(f, POSITIVE if f in (UnaryFunction.LOG, UnaryFunction.SQRT, UnaryFunction.RSQRT) else Input(0)))
-    for f in UnaryFunction
-)
+OF_POSITIVE = ("log", "log2", "log10", "sqrt", "rsqrt")
+FUNCTIONS = tuple(case(f.value, Unary(f, POSITIVE if f.value in OF_POSITIVE else Input(0))) for f in UnaryFunction)
 PAIRS = tuple(
     case(f.value, Binary(f, POSITIVE if f is BinaryFunction.POW else Input(0), Input(1))) for f in BinaryFunction
 )

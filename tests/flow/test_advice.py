@@ -13,7 +13,6 @@ import tracea
 from tracea.core.op import GemmOp
 from tracea.doctor import host
 from tracea.flow.advice import why_refused
-from tracea.flow.compile import for_threads
 from tracea.flow.history import store, study_key
 from tracea.flow.tuning import search_space
 from tracea.kernels.registry import find
@@ -21,6 +20,7 @@ from tracea.optimizer import Budget
 from tracea.optimizer.exchange import export_trials, import_trials
 from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
 from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.targets.target import for_threads
 
 OP = GemmOp.of(m=24, n=40, k=28)
 

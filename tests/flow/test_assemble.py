@@ -14,11 +14,12 @@ from tracea.doctor import host
 from tracea.errors import ProofFailed
 from tracea.flow import assemble
 from tracea.flow import kernel as kernel_module
-from tracea.flow.compile import Compiled, compile_graph, compile_op, decision_for, for_threads
+from tracea.flow.compile import Compiled, compile_graph, compile_op, decision_for
 from tracea.runtime.at_once import check_wanted
 from tracea.runtime.program import Program
 from tracea.semantic.proofs import Certificate
 from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets.target import for_threads
 
 
 def compiled(values: dict[str, np.ndarray]) -> Compiled:

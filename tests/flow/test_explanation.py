@@ -25,13 +25,14 @@ from tracea.doctor.precision import Magnitudes
 from tracea.doctor.roof import NoRoof, Roof, stated_roof
 from tracea.errors import InvalidOption, InvalidShape, TraceaWarning
 from tracea.flow import explanation as explaining
-from tracea.flow.compile import decision_for, for_threads, graph_of
+from tracea.flow.compile import decision_for, graph_of
 from tracea.flow.explanation import Explanation, explain
 from tracea.flow.explanation_text import render_graph
 from tracea.flow.graph_explanation import ExplainedKernel, GraphExplanation
 from tracea.kernels.registry import CUDA_VARIANTS, find
 from tracea.profiler.roofline import Roofline
 from tracea.semantic.schedule import Schedule
+from tracea.targets.target import for_threads
 
 GEMM = GemmOp.of(m=512, n=768, k=768)
 SOFTMAX = RowOp(kind=RowKind.SOFTMAX, x=(TensorType((64, 128), DType.F32),))

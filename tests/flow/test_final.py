@@ -11,7 +11,7 @@ import tracea
 from tracea.core.op import GemmOp, Op
 from tracea.doctor import host
 from tracea.flow import final
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import final_times, is_in_doubt, run_final
 from tracea.flow.history import schedule_of, store, study_key
@@ -21,6 +21,7 @@ from tracea.interface.optimized import optimize_graph
 from tracea.kernels.registry import find
 from tracea.optimizer.storage import TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.targets.target import for_threads
 
 TARGET = for_threads(host(), 1)
 VARIANT = "gemm.direct"

@@ -24,7 +24,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import CacheCorrupt, InvalidOption, InvalidSchedule
 from tracea.flow import history
-from tracea.flow.compile import compile_node, decision_for, for_threads
+from tracea.flow.compile import compile_node, decision_for
 from tracea.flow.final import final_times
 from tracea.flow.history import known_variants, packable, schedule_of, store, study_key, verified
 from tracea.kernels.registry import find
@@ -32,6 +32,7 @@ from tracea.optimizer.exchange import export_trials
 from tracea.optimizer.priors import Hero, Provenance, load_heroes
 from tracea.optimizer.storage import TrialRecord, TrialStore
 from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.targets.target import for_threads
 
 OP = GemmOp.of(m=24, n=24, k=24)
 

@@ -17,10 +17,11 @@ from tracea.core.op import GemmOp
 from tracea.doctor import host
 from tracea.emitters import kernel_source
 from tracea.errors import InvalidInput, InvalidSchedule, TraceaError
-from tracea.flow.compile import compile_op, for_threads
+from tracea.flow.compile import compile_op
 from tracea.flow.kernel import build
 from tracea.runtime import compiler
 from tracea.semantic.schedule import Schedule
+from tracea.targets.target import for_threads
 
 PACKAGE = Path(tracea.__file__).parent
 MARK = "hostile_mark"

@@ -13,7 +13,7 @@ import tracea
 from tracea.core.op import GemmOp
 from tracea.doctor import host
 from tracea.flow import tuning
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.history import schedule_of, store, study_key
 from tracea.flow.tuning import search_space
 from tracea.kernels.registry import find
@@ -21,6 +21,7 @@ from tracea.optimizer import Budget
 from tracea.optimizer.exchange import export_trials, import_trials
 from tracea.optimizer.storage import TrialRecord, TrialStore
 from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.targets.target import for_threads
 
 OP = GemmOp.of(m=24, n=40, k=28)
 TARGET = for_threads(host(), 1)

@@ -9,11 +9,11 @@ import tracea
 from tracea.core.op import GemmOp
 from tracea.doctor import host
 from tracea.flow import completed, final, tuning
-from tracea.flow.compile import for_threads
 from tracea.flow.evaluate import Candidate
 from tracea.flow.history import schedule_of, store, verified
 from tracea.kernels.registry import find
 from tracea.optimizer import Budget, Outcome, OutcomeKind
+from tracea.targets.target import for_threads
 
 TARGET = for_threads(host(), 1)
 KILLED = Outcome(kind=OutcomeKind.KILLED, detail="ended by SIGKILL from outside")

@@ -13,12 +13,13 @@ import pytest
 from tracea.core.op import GemmOp
 from tracea.doctor import host
 from tracea.flow import progress as progress_module
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.phases import phase, telling
 from tracea.flow.progress import LineProgress, TerminalProgress, shown_progress, shown_unless_heard, silent
 from tracea.flow.verdicts import recorded_verdict
 from tracea.optimizer.study import Progress
 from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
+from tracea.targets.target import for_threads
 
 OK = Outcome(kind=OutcomeKind.OK, latency_ms=1.0)
 

@@ -20,11 +20,12 @@ import tracea
 from tracea.core.op import GemmOp
 from tracea.doctor import host
 from tracea.flow import evaluate, final, tuning
-from tracea.flow.compile import compile_node, for_threads
+from tracea.flow.compile import compile_node
 from tracea.kernels import registry
 from tracea.optimizer import Budget
 from tracea.runtime import compiler
 from tracea.runtime.toolchain import find_compiler
+from tracea.targets.target import for_threads
 
 Interval: TypeAlias = tuple[int, int]
 

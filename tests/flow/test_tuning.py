@@ -17,7 +17,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidOption, TraceaWarning
 from tracea.flow import final, history, search, tuning
-from tracea.flow.compile import compile_op, decision_for, for_threads
+from tracea.flow.compile import compile_op, decision_for
 from tracea.flow.history import known_variants, store, study_key, verified
 from tracea.flow.phases import phase, telling
 from tracea.kernels.registry import VARIANTS
@@ -25,6 +25,7 @@ from tracea.optimizer import Budget
 from tracea.optimizer.storage import TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
 from tracea.profiler.machine import cores_allowed
+from tracea.targets.target import for_threads
 
 TARGET = for_threads(host(), 1)
 CORES = len(cores_allowed())

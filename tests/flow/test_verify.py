@@ -25,7 +25,7 @@ from tracea.errors import CompileError, InvalidOption, InvalidSchedule, Resource
 from tracea.flow import evaluate as evaluating
 from tracea.flow import final, library_time
 from tracea.flow import verify as verifying
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.kernel import build, choose_for_gpu
 from tracea.flow.text import emit_text
@@ -38,13 +38,11 @@ from tracea.kernels.registry import find
 from tracea.optimizer import Budget
 from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import load_gpu
+from tracea.targets.target import for_threads
 
 SMALL = {"bm": 32, "bn": 64, "bk": 32, "warps_m": 1, "warps_n": 2, "stages": 3}
 OP = GemmOp.of(m=1000, n=1028, k=520, dtype=DType.F16)
-
-
-def small_schedule() -> Schedule:
-    return choose_for_gpu(OP, load_gpu("sm_80"), variant="gemm.mma_cp_async", schedule=SMALL)[1]
+SCHEDULE = choose_for_gpu(OP, load_gpu("sm_80"), variant="gemm.mma_cp_async", schedule=SMALL)[1]
 
 
 def test_a_gpu_kernel_passes_and_says_what_was_not_looked_at() -> None:
@@ -112,7 +110,7 @@ def test_a_product_over_nothing_needs_no_wide_copies() -> None:
 
 def test_a_broken_text_fails() -> None:
     target = load_gpu("sm_80")
-    built = build(OP, "gemm.mma_cp_async", small_schedule(), target)
+    built = build(OP, "gemm.mma_cp_async", SCHEDULE, target)
     waits = [line for line in built.source.text.splitlines() if "cp_async_wait<" in line]
     assert waits
     text = built.source.text.replace(waits[-1], "")
@@ -124,7 +122,7 @@ def test_a_broken_text_fails() -> None:
 
 
 def test_reduced_keeps_text_and_remainders() -> None:
-    target, schedule = load_gpu("sm_80"), small_schedule()
+    target, schedule = load_gpu("sm_80"), SCHEDULE
     small = reduced(OP, schedule)
     assert (small.m % 16, small.n % 16, small.k % 16) == (1000 % 16, 1028 % 16, 520 % 16)
     assert small.m < 100
@@ -138,7 +136,7 @@ def test_reduced_keeps_text_and_remainders() -> None:
 @pytest.mark.parametrize("size", [1000, 64])  # two extents may be one number
 def test_reduced_takes_extents_by_place(size: int) -> None:
     op = GemmOp.of(m=size, n=size, k=size, dtype=DType.F16, batch=(5,), transpose_b=True)
-    small = reduced(op, small_schedule())
+    small = reduced(op, SCHEDULE)
     assert small.a.static_shape == (2, small.m, small.k)
     assert small.b.static_shape == (2, small.k, small.n)
     assert small.infer().static_shape == (2, small.m, small.n)
@@ -148,7 +146,7 @@ def test_reduced_keeps_gaps_and_their_remainder() -> None:
     a = TensorType((1000, 520), DType.F16, StridedLayout((523, 1)))
     wide = TensorType((520, 1028), DType.F16, StridedLayout((1028 + 64, 1)))
     op = GemmOp(m=1000, n=1028, k=520, a=a, b=wide)
-    small = reduced(op, small_schedule())
+    small = reduced(op, SCHEDULE)
     assert small.a.strides[0] % 16 == 523 % 16
     assert small.a.strides[0] > small.k
     assert small.b.strides[0] % 16 == (1028 + 64) % 16
@@ -213,7 +211,7 @@ def test_an_op_that_its_kernel_refuses_is_neither_verified_nor_printed() -> None
 
 
 def test_an_emulated_run_computes() -> None:
-    schedule, target = small_schedule(), load_gpu("sm_80")
+    schedule, target = SCHEDULE, load_gpu("sm_80")
     small = reduced(OP, schedule)
     rng = np.random.default_rng(0)
     inputs = [rng.integers(-3, 4, operand.static_shape).astype(np.float16) for operand in small.operands]

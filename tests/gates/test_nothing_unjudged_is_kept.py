@@ -13,11 +13,12 @@ from tests.gates.planted import PLANTED
 from tracea.doctor import host
 from tracea.errors import VerdictFailed
 from tracea.flow import evaluate, verdicts
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.verdicts import recorded_verdict
 from tracea.gates import Run, Verdict, judge
 from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.targets.target import for_threads
 
 
 @pytest.fixture(scope="module")

@@ -114,6 +114,8 @@ void float_only() {
     each<float>([](V a, V) { return exp_or_zero(neg(abs(a))); });
     each<float>([](V a, V) { return exp(a); });
     each<float>([](V a, V) { return log(a); });
+    each<float>([](V a, V) { return log2(a); });
+    each<float>([](V a, V) { return log10(a); });
     each<float>([](V a, V) { return sin(a); });
     each<float>([](V a, V) { return cos(a); });
     each<float>([](V a, V) { return tanh(a); });

@@ -106,6 +106,8 @@ int main(int argc, char** argv) {
     const auto sigmoid_exact = [](double x) { return x < 0 ? ::exp(x) / (1 + ::exp(x)) : 1 / (1 + ::exp(-x)); };
     sweep("exp", stride, [](VecF x) { return exp(x); }, [](double x) { return ::exp(x); });
     sweep("log", stride, [](VecF x) { return log(x); }, [](double x) { return ::log(x); });
+    sweep("log2", stride, [](VecF x) { return log2(x); }, [](double x) { return ::log2(x); });
+    sweep("log10", stride, [](VecF x) { return log10(x); }, [](double x) { return ::log10(x); });
     sweep("sin", stride, [](VecF x) { return sin(x); }, [](double x) { return ::sin(x); });
     sweep("cos", stride, [](VecF x) { return cos(x); }, [](double x) { return ::cos(x); });
     sweep("tanh", stride, [](VecF x) { return tanh(x); }, [](double x) { return ::tanh(x); });

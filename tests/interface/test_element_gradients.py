@@ -133,6 +133,10 @@ REFUSED = {
     "gradients of integers": (InvalidDType, lambda: tracea.ops.topk_backward(P, P, 3)),
     "places of another shape": (InvalidShape, lambda: tracea.ops.topk_backward(X, P[:1], 3)),
     "a place that there is not": (InvalidIndex, lambda: tracea.ops.topk_backward(X, P + 3, 3)),
+    "a number's gradient for several": (
+        InvalidOp,
+        lambda: tracea.ops.topk_backward(torch.tensor(2.5), torch.tensor(0), 5, 0),
+    ),
     "no number of elements": (InvalidOp, lambda: tracea.ops.topk_backward(X, P, -1)),
 }
 

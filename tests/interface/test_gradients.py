@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.drawn import drawn
@@ -202,6 +203,13 @@ def test_rope(rng, interleaved):
     assert torch.autograd.gradcheck(call, (doubles(rng, 2, 3, 8),))
     with pytest.raises(InvalidShape, match="grad: got"):
         tracea.ops.rope_backward(torch.zeros(3, 7), cos.float(), sin.float())
+
+
+def test_the_gradients_of_a_norm_of_more_columns_than_its_kernel_takes(rng):
+    x, grad = (torch.from_numpy(rng.standard_normal((1, 2**24 + 1), np.float32)) for _ in range(2))
+    normal, about = torch.nn.functional.layer_norm(x.double(), x.shape[1:]), grad.double() - grad.double().mean()
+    expected = (about - normal * (about * normal).mean()) / x.double().std(1, correction=0)
+    torch.testing.assert_close(tracea.ops.layer_norm_backward(grad, x)[0].double(), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("reduction", drawn(1, ["mean", "sum", "none"], of="cross-entropy"))

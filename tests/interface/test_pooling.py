@@ -54,6 +54,15 @@ def test_random_windows(rng):
 
 
 @pytest.mark.parametrize("layout", ["rows", "last"])
+def test_an_out_of_one_pixel_may_be_of_other_floats(rng, layout):
+    x = image(rng, "torch", DType.F32, (2, 6, 8, 12), layout)
+    for name, expected in (("avg", x.mean((2, 3), keepdim=True)), ("max", x.amax((2, 3), keepdim=True))):
+        out = torch.full((2, 6, 1, 1), math.nan, dtype=torch.bfloat16)
+        assert getattr(tracea.ops, f"adaptive_{name}_pool2d")(x, 1, out=out) is out
+        torch.testing.assert_close(out, expected.bfloat16())
+
+
+@pytest.mark.parametrize("layout", ["rows", "last"])
 def test_the_result_has_the_order_of_the_image_and_out_its_own(rng, layout):
     x = image(rng, "torch", DType.F32, (2, 6, 8, 12), layout)
     expected = torch.nn.functional.adaptive_avg_pool2d(x.double(), (2, 3))

@@ -70,6 +70,17 @@ def test_products_with_and_without_zeros(dim, keep, rng):
     assert torch.autograd.gradcheck(call, (doubles(rng, 2, 3, 4),))
 
 
+def test_a_zero_times_what_is_infinite_or_nan():
+    inf, nan = math.inf, math.nan
+    x = torch.tensor(
+        [[0, 0, nan, 2], [0, inf, 2, 3], [0, nan, inf, 3], [0, nan, 2, 3], [0, 0, inf, 1.0], [nan, 2, 3, 4]]
+    )
+    expected = [[torch.cat((row[:i], row[i + 1 :])).prod() for i in range(4)] for row in x]  # of the others
+    grad = torch.full((6,), 2.0)
+    torch.testing.assert_close(ops.prod_backward(grad, x, 1)[:5], 2 * torch.tensor(expected)[:5], equal_nan=True)
+    assert ops.prod_backward(grad, x, 1)[5].isnan().all()  # without a zero the product over each, as torch's
+
+
 def test_equals_share_and_nan_is_everywhere():
     x = torch.tensor([[1.0, 3.0, 3.0], [2.0, math.nan, 1.0], [-math.inf, -math.inf, -math.inf]], requires_grad=True)
     grad = torch.tensor([6.0, 1.0, 3.0])

@@ -17,7 +17,7 @@ from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.rows import ReduceKind
 from tracea.errors import InvalidSchedule, ProofFailed
-from tracea.flow.compile import compile_node, decision_for, for_threads, host
+from tracea.flow.compile import compile_node, decision_for, host
 from tracea.kernels.arguments import arguments
 from tracea.kernels.conv.split import SPLIT, SPLIT_PREPACKED, split_default
 from tracea.kernels.operands import vector_lanes
@@ -27,7 +27,7 @@ from tracea.semantic.index import TRUE
 from tracea.semantic.nodes import Barrier, Block, For, MicroKernel, Node, Parallel, ReduceTile
 from tracea.semantic.proofs import prove
 from tracea.semantic.rewrite import edited, places
-from tracea.targets.target import Target
+from tracea.targets.target import Target, for_threads
 
 
 def one_row(channels: int, filters: int, columns: int, **more: object) -> Conv2dOp:

@@ -14,8 +14,9 @@ from tracea.core.expr import Input
 from tracea.core.op import Epilogue, GemmOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import Decision, host
-from tracea.flow.compile import compile_node, decision_for, for_threads
+from tracea.flow.compile import compile_node, decision_for
 from tracea.runtime.buffers import aligned_empty
+from tracea.targets.target import for_threads
 
 if TYPE_CHECKING:
     import numpy as np

@@ -91,6 +91,8 @@ _UNARY: Final[Mapping[UnaryFunction, Callable[[Expr], Expr]]] = {
     ),
     UnaryFunction.EXP: exp,
     UnaryFunction.LOG: lambda x: _unary(UnaryFunction.RECIPROCAL, x),
+    UnaryFunction.LOG2: lambda x: _unary(UnaryFunction.RECIPROCAL, x) * (1.0 / math.log(2.0)),
+    UnaryFunction.LOG10: lambda x: _unary(UnaryFunction.RECIPROCAL, x) * (1.0 / math.log(10.0)),
     UnaryFunction.SIN: lambda x: _unary(UnaryFunction.COS, x),
     UnaryFunction.COS: lambda x: _unary(UnaryFunction.SIN, x) * -1.0,
     UnaryFunction.SQRT: lambda x: _unary(UnaryFunction.RSQRT, x) * 0.5,

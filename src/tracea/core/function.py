@@ -25,6 +25,8 @@ class UnaryFunction(Enum):
     ABS = "abs"
     EXP = "exp"
     LOG = "log"
+    LOG2 = "log2"
+    LOG10 = "log10"
     SIN = "sin"
     COS = "cos"
     SQRT = "sqrt"
@@ -99,6 +101,8 @@ _UNARY: dict[UnaryFunction, Callable[[Array], Array]] = {
     UnaryFunction.ABS: cast("Callable[[Array], Array]", np.abs),
     UnaryFunction.EXP: cast("Callable[[Array], Array]", np.exp),
     UnaryFunction.LOG: cast("Callable[[Array], Array]", np.log),
+    UnaryFunction.LOG2: cast("Callable[[Array], Array]", np.log2),
+    UnaryFunction.LOG10: cast("Callable[[Array], Array]", np.log10),
     UnaryFunction.SIN: cast("Callable[[Array], Array]", np.sin),
     UnaryFunction.COS: cast("Callable[[Array], Array]", np.cos),
     UnaryFunction.SQRT: cast("Callable[[Array], Array]", np.sqrt),

@@ -31,6 +31,8 @@ FUNCTION_ERROR: dict[UnaryFunction, float] = {
     UnaryFunction.RSQRT: 2.0,
     UnaryFunction.EXP: 4.0,
     UnaryFunction.LOG: 4.0,
+    UnaryFunction.LOG2: 4.0,
+    UnaryFunction.LOG10: 4.0,
     UnaryFunction.SIN: 4.0,
     UnaryFunction.COS: 4.0,
     UnaryFunction.TANH: 8.0,
@@ -47,7 +49,8 @@ BINARY_ERROR: dict[BinaryFunction, float] = {
 }
 _DECREASING = (UnaryFunction.NEG, UnaryFunction.RECIPROCAL, UnaryFunction.RSQRT)
 _CIRCLE = (UnaryFunction.SIN, UnaryFunction.COS)
-_NEEDS_POSITIVE = (UnaryFunction.LOG, UnaryFunction.SQRT, UnaryFunction.RSQRT)
+_LOGARITHMS = (UnaryFunction.LOG, UnaryFunction.LOG2, UnaryFunction.LOG10)
+_NEEDS_POSITIVE = (*_LOGARITHMS, UnaryFunction.SQRT, UnaryFunction.RSQRT)
 
 
 def around(value: Array, error: Array) -> Enclosure:

@@ -16,6 +16,8 @@ UNARY: Final[Mapping[UnaryFunction, str]] = {
     UnaryFunction.ABS: "abs",
     UnaryFunction.EXP: "exp",
     UnaryFunction.LOG: "log",
+    UnaryFunction.LOG2: "log2",
+    UnaryFunction.LOG10: "log10",
     UnaryFunction.SIN: "sin",
     UnaryFunction.COS: "cos",
     UnaryFunction.SQRT: "sqrt",

@@ -12,9 +12,9 @@ from tracea.core.op import MomentsOp, PointwiseOp, ReduceKind, ViewKind, ViewOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidStride
-from tracea.flow.compile import for_threads
 from tracea.flow.reduction import add_reduction, wide_type
 from tracea.kernels.registry import candidates
+from tracea.targets.target import for_threads
 
 __all__ = ["ChannelMoments", "add_channel_moments", "add_channel_statistics", "add_slope"]
 

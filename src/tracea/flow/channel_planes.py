@@ -8,8 +8,8 @@ from typing import Final
 from tracea.core.op import NormGradientOp, RowKind
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import host
-from tracea.flow.compile import for_threads
 from tracea.kernels.registry import candidates
+from tracea.targets.target import for_threads
 
 __all__ = ["norm_of_planes"]
 

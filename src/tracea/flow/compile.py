@@ -24,7 +24,7 @@ from tracea.runtime.library import LibraryFunction, available
 from tracea.runtime.native import check_threads, launcher
 from tracea.runtime.program import Program
 from tracea.semantic.schedule import Schedule
-from tracea.targets.target import Target
+from tracea.targets.target import Target, for_threads
 
 if TYPE_CHECKING:
     from tracea.doctor.precision import Magnitudes
@@ -36,7 +36,6 @@ __all__ = [
     "compile_op",
     "decision_for",
     "excluded",
-    "for_threads",
     "graph_of",
     "is_buildable",
     "thread_count",
@@ -65,11 +64,6 @@ def thread_count(threads: int | None) -> int:
         InvalidOption: it is not a whole number from 1 to 1024.
     """
     return check_threads(threads) or launcher().threads()
-
-
-def for_threads(target: Target, threads: int) -> Target:
-    """Return the target with as many cores as there will be threads: what schedules divide work by."""
-    return replace(target, cores=max(1, threads))
 
 
 def graph_of(op: Op, constants: Iterable[int] = ()) -> Graph:

@@ -15,7 +15,7 @@ from tracea.core.op import Op
 from tracea.doctor import host
 from tracea.errors import ResourceExceeded
 from tracea.flow.certificates import code_digest
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.final import has_final
 from tracea.flow.history import recalled, study_key
 from tracea.flow.phases import phase
@@ -23,6 +23,7 @@ from tracea.flow.progress import Listener
 from tracea.flow.tuning import Tuned, tune
 from tracea.optimizer.budget import Budget
 from tracea.runtime.cache import content_key, default_store
+from tracea.targets.target import for_threads
 
 __all__ = ["tuned_once"]
 

@@ -28,7 +28,7 @@ import numpy as np
 from tracea.core.op import Op, from_dict
 from tracea.doctor import host
 from tracea.errors import TraceaError
-from tracea.flow.compile import Compiled, compile_node, for_threads
+from tracea.flow.compile import Compiled, compile_node
 from tracea.flow.kernel import print_unproved
 from tracea.gates import ALL, QUICK, Case, GuardedArray, Verdict, build_cases, check_fences, check_latency, judge
 from tracea.kernels.registry import find
@@ -37,6 +37,7 @@ from tracea.profiler.timer import Timed, compare
 from tracea.runtime.at_once import at_once
 from tracea.runtime.compiler import compile
 from tracea.semantic.schedule import Schedule
+from tracea.targets.target import for_threads
 
 __all__ = ["Candidate", "Request", "against_libraries", "evaluate", "judge_candidate", "rank"]
 

@@ -22,13 +22,14 @@ from tracea.doctor.precision import Magnitudes, with_factors
 from tracea.doctor.roof import NoRoof, Roof, measured_roof, stated_roof
 from tracea.errors import CompileError, InvalidOption, RunError, ToolchainMissing
 from tracea.flow.asked import check_constants, check_op
-from tracea.flow.compile import decision_for, excluded, for_threads, is_buildable
+from tracea.flow.compile import decision_for, excluded, is_buildable
 from tracea.flow.final import FinalTime, final_times
 from tracea.flow.history import imported, known_variants, winners
 from tracea.flow.sections import simplest
 from tracea.kernels.registry import find
 from tracea.runtime.native import check_threads
 from tracea.targets import GpuTarget, Target
+from tracea.targets.target import for_threads
 
 if TYPE_CHECKING:
     from tracea.flow.graph_explanation import GraphExplanation

@@ -29,12 +29,12 @@ from tracea.core.expr import Constant, Input
 from tracea.core.op import Conv2dOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
-from tracea.flow.compile import for_threads
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_order import is_ordered, sum_of_parts
 from tracea.flow.filter_products import FilterProducts
 from tracea.flow.sections import Part, Section, Temporary, part_type
 from tracea.kernels.cores import waits_long
+from tracea.targets.target import for_threads
 
 __all__ = ["FilterWindows"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tracea.core.op import GemmOp
 from tracea.doctor import host
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.kernels.gemm.direct import DIRECT
+from tracea.targets.target import for_threads
 
 __all__ = ["is_read_in_place"]
 

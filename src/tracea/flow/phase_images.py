@@ -17,10 +17,11 @@ from tracea.core.expr import Input
 from tracea.core.op import Conv2dOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.sections import Section, Temporary, part_type
 from tracea.flow.transposed import Transposed
 from tracea.kernels.conv.amx import AMX
+from tracea.targets.target import for_threads
 
 __all__ = ["PhaseImages"]
 

@@ -16,8 +16,8 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import Epilogue, PointwiseOp, ReduceKind, ReduceOp, StatisticsOp, ViewKind
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
 from tracea.doctor import host
-from tracea.flow.compile import for_threads
 from tracea.kernels.registry import candidates
+from tracea.targets.target import for_threads
 
 __all__ = ["add_reduction", "add_statistics", "wide_type"]
 

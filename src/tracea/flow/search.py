@@ -12,7 +12,7 @@ import msgspec
 from tracea.core.op import Op
 from tracea.doctor import decide, host
 from tracea.doctor.policy import Guidance, guide
-from tracea.flow.compile import decision_for, excluded, for_threads
+from tracea.flow.compile import decision_for, excluded
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.history import packable, recalled, schedule_of, store, study_key, tried, winners
 from tracea.flow.load_note import note_load
@@ -28,6 +28,7 @@ from tracea.optimizer.space import Row, SearchSpace
 from tracea.optimizer.study import Progress, Study
 from tracea.optimizer.trial import Trial
 from tracea.profiler.machine import cores_allowed
+from tracea.targets.target import for_threads
 
 __all__ = ["GuidanceListener", "Search"]
 

@@ -20,10 +20,10 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import Decision, host
 from tracea.errors import InvalidGraph
 from tracea.flow.assemble import assemble
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.pixel_products import product_of
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
-from tracea.targets.target import Target
+from tracea.targets.target import Target, for_threads
 
 __all__ = ["Part", "Section", "Temporary", "compile_sections", "part_type", "simplest"]
 

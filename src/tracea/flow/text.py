@@ -15,7 +15,7 @@ from tracea.core.op import Op
 from tracea.doctor import host
 from tracea.emitters.kernel_source import GpuLaunch
 from tracea.errors import CacheUnwritable, InvalidOption, InvalidSchedule, InvalidShape, ToolchainMissing
-from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.compile import decision_for
 from tracea.flow.kernel import Built, build, choose_for_gpu, narrow_copies, passed_over
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
@@ -31,7 +31,7 @@ from tracea.runtime.unit import unit_text
 from tracea.semantic.printer import print_kernel
 from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
-from tracea.targets.target import Target
+from tracea.targets.target import Target, for_threads
 
 __all__ = ["FORMS", "emit_text", "never_called", "rejected_above", "slow_operands"]
 

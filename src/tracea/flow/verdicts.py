@@ -19,6 +19,7 @@ from tracea.gates import Verdict
 from tracea.kernels.registry import find
 from tracea.runtime.cache import content_key, default_store
 from tracea.semantic.schedule import Schedule
+from tracea.targets.target import for_threads
 
 __all__ = ["recorded_verdict"]
 
@@ -67,7 +68,6 @@ def _unheard(step: str) -> None:
 
 def _text(op: Op, decision: Decision, schedule: Schedule, threads: int) -> str:
     from tracea.doctor import host
-    from tracea.flow.compile import for_threads
 
     if find(decision.variant).is_library:
         return ""

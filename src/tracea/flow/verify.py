@@ -41,6 +41,7 @@ from tracea.gates.verdict import Check, Verdict
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS
 from tracea.runtime.native import check_threads
+from tracea.targets.target import for_threads
 
 if TYPE_CHECKING:
     from tracea.flow.library_time import RivalCall
@@ -188,7 +189,7 @@ def _verify_here(
     rival: RivalCall | None,
 ) -> Verification:
     from tracea.doctor import host
-    from tracea.flow.compile import decision_for, for_threads
+    from tracea.flow.compile import decision_for
     from tracea.flow.evaluate import Candidate, judge_candidate
     from tracea.kernels.registry import find
     from tracea.semantic.schedule import Schedule

@@ -93,10 +93,12 @@ def topk_backward(grad: Any, places: Any, count: int, dim: int = -1, *, out: Any
 
     Each element of ``grad`` goes to its place, and zeros elsewhere; elements with one place are added.
 
-    Shapes: grad and places are alike, places int64 or int32; the gradient has ``count`` elements along dim.
+    Shapes: grad and places are alike, places int64 or int32; the gradient has ``count`` elements along dim. Numbers
+    are those of a number, whose ``count`` is 1.
 
-    Raises: InvalidIndex: a place is none of ``count``. InvalidShape: there is no such axis, or no axis at all.
-    InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: ``count`` is no whole number.
+    Raises: InvalidIndex: a place is none of ``count``. InvalidShape: there is no such axis.
+    InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: ``count`` is no whole number, or not 1
+    where x was a number.
     """
     extent = whole_number("count", count, 0, remedy="count=x.shape[dim]")
     return _dispatch_places()(grad, places, out, extent, axis_number("dim", dim))
@@ -195,6 +197,10 @@ def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     named = given.index_range(1, count, Named.PLACES)
     _check_float_gradient(grad, "give floats, as x was")
     _check_alike("places", grad, places)
+    if grad.rank == 0 and count != 1:
+        raise InvalidOp(
+            field="count", got=count, expected="1, for a gradient without axes is that of a number", remedy="count=1"
+        )
     axis = axis_of(dim, grad.rank)
     shape = (*grad.shape[:axis], count, *grad.shape[axis + 1 :]) if grad.rank else ()
     wanted = TensorType(shape, grad.dtype)

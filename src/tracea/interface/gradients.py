@@ -19,7 +19,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.channel_groups import add_group_norm_gradients
 from tracea.flow.channel_moments import add_channel_moments, add_channel_statistics, add_slope
 from tracea.flow.channel_planes import norm_of_planes
-from tracea.flow.compile import compile_graph, compile_op, for_threads
+from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.normalizations import check_channels, check_groups, norm_eps, positive_eps, refuse_eps_in_place
 from tracea.interface.operands import Given, dispatched
@@ -27,6 +27,7 @@ from tracea.interface.reductions import axis_of
 from tracea.interface.results import apart, compile_as_vectors, compile_as_views, dense_like, filled, vector
 from tracea.interface.whole_numbers import axis_number
 from tracea.kernels.registry import candidates
+from tracea.targets.target import for_threads
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -106,9 +107,10 @@ def batch_norm_training_backward(
 ) -> tuple[Any, Any, Any]:
     """Return the gradients of the first result of ``batch_norm_training(x, weight, bias, eps)`` for its operands.
 
-    ``mean`` and ``var`` are its other two results. For images in rows of less than 32 pixels they save two passes over
-    x, and are computed without. Elsewhere they are not read, for the pass that sums the gradients finds them again, and
-    not where they are of 16 bits: these have lost digits, or are infinite.
+    ``mean`` and ``var`` are its other two results. Where no single kernel makes the gradients (images in rows of less
+    than 32 pixels, or with gaps) they save two passes over x, and are computed without. Elsewhere they are not read,
+    for the pass that sums the gradients finds them again, and not where they are of 16 bits: these have lost digits,
+    or are infinite.
 
     Shapes: grad and x are (n, c, ...), weight, mean and var (c,); the gradients those of x, weight, weight. That for x
     has the order of axes of x.

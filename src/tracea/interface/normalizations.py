@@ -14,7 +14,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.channel_groups import add_group_norm, has_narrow_groups
-from tracea.flow.compile import compile_graph, compile_op, for_threads
+from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_statistics, wide_type
 from tracea.flow.sections import Part, Section, Temporary, compile_sections
 from tracea.interface.channel_statistics import channel_statistics, rounded_as
@@ -23,6 +23,7 @@ from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, dense_like, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.kernels.registry import candidates
+from tracea.targets.target import for_threads
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program

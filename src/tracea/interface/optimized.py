@@ -14,7 +14,7 @@ from tracea.core.op import Op
 from tracea.doctor import host
 from tracea.errors import InvalidDType, InvalidGraph, InvalidOption, InvalidShape
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
-from tracea.flow.compile import Compiled, compile_graph, for_threads, thread_count
+from tracea.flow.compile import Compiled, compile_graph, thread_count
 from tracea.flow.completed import tuned_once
 from tracea.flow.final import is_in_doubt, run_final
 from tracea.flow.load_note import load_noted_once
@@ -29,6 +29,7 @@ from tracea.kernels.registry import find
 from tracea.optimizer.budget import Budget
 from tracea.optimizer.isolation import children_kept
 from tracea.runtime.buffers import view
+from tracea.targets.target import for_threads
 
 __all__ = ["Optimized", "optimize_graph"]
 

@@ -12,7 +12,7 @@ from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind, ReduceKind, poo
 from tracea.core.ops.images import is_channels_last, like_image
 from tracea.core.ops.pool2d import check_windows
 from tracea.core.plain_shape import axes_remedy, plain_shape
-from tracea.core.tensor_type import TensorType
+from tracea.core.tensor_type import Dim, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.pool_sections import pooled_by_pixels
@@ -186,8 +186,8 @@ def _missed_adaptive(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     rows, columns = (size or extent for size, extent in zip(sizes, x.static_shape[2:], strict=True))
     op = pool_to_grid(kind, x, (rows or 1, columns or 1))
     if (rows, columns) == (1, 1) and x.elements and not is_channels_last(x):
-        given.check_result(op)
-        return compile_mean_or_max(op.kind, x, given.result or op.infer(), threads=threads, name=op.name)
+        y = _result(given, op.shape)
+        return compile_mean_or_max(op.kind, x, y, threads=threads, name=op.name)
     return _compile(given, op, threads)
 
 
@@ -229,11 +229,14 @@ def compile_mean_or_max(kind: PoolKind, x: TensorType, y: TensorType, *, threads
 
 
 def _compile(given: Given, op: Pool2dOp | AdaptivePool2dOp, threads: int) -> Program:
+    y = _result(given, op.shape)
+    return compile_windows(replace(op, out=y), given.type(0), y, threads=threads)
+
+
+def _result(given: Given, shape: tuple[Dim, ...]) -> TensorType:
+    """Return the result's type, which may be of other floats than the image."""
     x, stated = given.type(0), given.result
-    # The result may be of other floats than the image.
-    wanted = like_image(x, op.shape, x.dtype) if stated is None else TensorType(op.shape, stated.dtype)
-    y = given.result_type(wanted)
-    return compile_windows(replace(op, out=y), x, y, threads=threads)
+    return given.result_type(like_image(x, shape, x.dtype) if stated is None else TensorType(shape, stated.dtype))
 
 
 def compile_windows(op: Pool2dOp | AdaptivePool2dOp, x: TensorType, y: TensorType, *, threads: int) -> Program:

@@ -34,7 +34,7 @@ _OPERANDS: Final = ("grad", "x")
 
 Dims = int | Sequence[int] | None
 
-_X, _G, _FIRST, _SECOND = (Input(index) for index in range(4))  # x, the gradient, and two statistics of x
+_X, _G, _FIRST, _SECOND, _THIRD = (Input(index) for index in range(5))  # x, the gradient, statistics of x
 
 
 def sum_backward(grad: Any, shape: Sequence[int], dim: Dims = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -195,10 +195,12 @@ def _slope(name: str, divisor: float) -> tuple[tuple[Statistic, ...], Expr]:
             return (Statistic(kind, _X), Statistic(ReduceKind.SUM, is_it)), is_it * _G / _SECOND
         case "prod":
             others = select(_IS_ZERO, 1.0, _X)
-            alone = select(Binary(BinaryFunction.EQ, _SECOND, Constant(1.0)), select(_IS_ZERO, _FIRST, 0.0), 0.0)
+            # Another zero times the rest, which is NaN where another element is infinite or NaN.
+            zero = select(Binary(BinaryFunction.EQ, _THIRD, _IS_LOST), 0.0, math.nan)
+            alone = select(Binary(BinaryFunction.EQ, _SECOND, Constant(1.0)), select(_IS_ZERO, _FIRST, zero), zero)
             product = select(Binary(BinaryFunction.EQ, _SECOND, Constant(0.0)), _FIRST / _X, alone)
-            zeros = Statistic(ReduceKind.SUM, _one_where(_IS_ZERO))
-            return (Statistic(ReduceKind.PRODUCT, others), zeros), _G * product
+            zeros, lost = (Statistic(ReduceKind.SUM, each) for each in (_one_where(_IS_ZERO), _IS_LOST))
+            return (Statistic(ReduceKind.PRODUCT, others), zeros, lost), _G * product
         case _:
             away = _X - _FIRST
             mean, squares = Statistic(ReduceKind.MEAN, _X), Statistic(ReduceKind.SUM, away * away)
@@ -214,3 +216,4 @@ def _one_where(condition: Expr) -> Expr:
 
 
 _IS_ZERO: Final = Binary(BinaryFunction.EQ, _X, Constant(0.0))
+_IS_LOST: Final = select(Binary(BinaryFunction.EQ, _X - _X, Constant(0.0)), 0.0, 1.0)  # infinite or NaN

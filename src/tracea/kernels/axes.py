@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from tracea.core.tensor_type import BlockedLayout, Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidStride
+from tracea.semantic.index import INT32_MAX
 
 __all__ = ["AxisPlan"]
 
@@ -38,8 +39,9 @@ class AxisPlan:
     ) -> AxisPlan:
         """Return the coarsest plan for tensors that broadcast to ``dims``; an axis in ``keep`` is a group of its own.
 
-        Axes merge where no tensor's strides tell them apart; a reduced axis merges with reduced ones only. Other axes
-        of extent 1 join a neighbour. ``order`` names the axes from the outermost on; without it, they are as they come.
+        Axes merge where no tensor's strides tell them apart, up to 2^31 - 1 elements, which is the most of a kernel's
+        axis; a reduced axis merges with reduced ones only. Other axes of extent 1 join a neighbour. ``order`` names the
+        axes from the outermost on; without it, they are as they come.
         """
         groups: list[list[int]] = []
         strides = [_expanded(type_, dims) for type_ in types]
@@ -52,7 +54,11 @@ class AxisPlan:
             before = spread[-1] if spread else groups[-1][-1]
             same = (axis in reduced) == any(other in reduced for other in groups[-1])
             lone = dim == 1 and axis not in reduced
-            continues = isinstance(dims[before], int) and all(_continues(steps, before, axis, dim) for steps in strides)
+            continues = (
+                isinstance(dims[before], int)
+                and all(_continues(steps, before, axis, dim) for steps in strides)
+                and static(_product([dims[other] for other in (*groups[-1], axis)])) <= INT32_MAX
+            )
             if lone or (same and (not spread or dim == 1 or continues)):
                 groups[-1].append(axis)
             else:

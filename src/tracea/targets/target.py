@@ -6,7 +6,7 @@ tile takes 14 × 2 of its 32 vector registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from tracea.errors import InvalidOption
@@ -14,7 +14,7 @@ from tracea.errors import InvalidOption
 if TYPE_CHECKING:
     from tracea.core.dtype import DType
 
-__all__ = ["ISAS", "Isa", "Target"]
+__all__ = ["ISAS", "Isa", "Target", "for_threads"]
 
 Isa: TypeAlias = Literal["avx512", "avx2", "neon", "plain"]
 ISAS: Final[tuple[Isa, ...]] = get_args(Isa)
@@ -108,3 +108,8 @@ class Target:
     def flops_per_cycle(self, dtype: DType) -> int:
         """Return the peak of one core: two operations a lane for each FMA that it starts."""
         return 2 * self.lanes(dtype) * self.fma_per_cycle
+
+
+def for_threads(target: Target, threads: int) -> Target:
+    """Return the target with as many cores as there will be threads: what schedules divide work by."""
+    return replace(target, cores=max(1, threads))

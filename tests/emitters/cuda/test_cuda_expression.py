@@ -42,7 +42,7 @@ compiles = pytest.mark.skipif(missing() is not None, reason=f"not checked: {miss
 
 X, Y = Input(0), Input(1)
 POSITIVE = abs(X) + 0.25
-_OF_POSITIVE = (UnaryFunction.LOG, UnaryFunction.SQRT, UnaryFunction.RSQRT)
+_OF_POSITIVE = tuple(UnaryFunction(name) for name in ("log", "log2", "log10", "sqrt", "rsqrt"))
 EXPRESSIONS: dict[str, Expr] = {
     **{f.value: Unary(f, POSITIVE if f in _OF_POSITIVE else X) for f in UnaryFunction},
     **{f.value: Binary(f, POSITIVE if f is BinaryFunction.POW else X, Y) for f in BinaryFunction},

@@ -23,7 +23,7 @@ def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 def bindings_of(captured: Captured, inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return the data of every source of the graph for one call."""
-    tensors = captured.input_spec.flatten(inputs)
+    tensors = captured.input_spec.with_pairs(captured.input_spec.flatten(inputs))
     bound = {name: as_array(tensor) for name, tensor in zip(captured.input_spec.names, tensors, strict=True)}
     return bound | {name: as_array(tensor) for name, tensor in captured.constants.items()}
 

@@ -59,6 +59,10 @@ MODULES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ..
         lambda: (complex_input(2, 4, 3),),
     ),
     "parts of the weight": (lambda m, x: (m.weight.abs() * x, x * m.weight, m.weight.conj() @ m.weight.T), None),
+    "written into": (
+        lambda _, z, x: (torch.select_scatter(z, x[0], 0, 1), torch.slice_scatter(z, x[:2], 0, 1, 3)),
+        lambda: (complex_input(3, 4), torch.randn(3, 4, dtype=torch.double)),
+    ),
     "joined": (
         lambda _, z, x: (
             torch.cat([z, x, z * 1j], 1),
@@ -194,6 +198,14 @@ def test_a_call_gives_complex_numbers_where_the_example_did() -> None:
         fast(z.requires_grad_())
     with pytest.raises(InvalidDType, match="complex"):
         OptimizedModule(fast._compiled)(z.detach().real)  # which makes no other program
+
+
+def test_a_module_may_ask_complex_numbers_how_they_lie() -> None:
+    module = Calls(lambda _, z: z * 2 if z.is_contiguous() else z + 1)
+    z = torch.randn(3, 4, dtype=torch.cfloat)
+    fast = tracea.optimize(module, (z,), budget=None, listener=lambda *_: None)
+    for given in (z, z.mT.contiguous().mT, z + 1):
+        assert torch.equal(fast(given), module(given))
 
 
 @pytest.mark.whole

@@ -26,6 +26,8 @@ LINES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]] = 
     "a number of nothing": (lambda x: x[4:].sum(), ROWS),
     "a mean of nothing": (lambda x: x[4:].mean(0), ROWS),
     "a product of nothing": (lambda x: x[4:].prod(0), ROWS),
+    "chunks of nothing": (lambda x: torch.add(*x[:, 6:].chunk(2, 1)), ROWS),
+    "parts of size 0": (lambda x: x[4:].split(0)[0], ROWS),
     "a sum of a product of nothing": (lambda x: (x[4:] @ x.T).sum(0), ROWS),
 }
 

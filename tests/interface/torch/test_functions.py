@@ -40,3 +40,17 @@ def test_functions_are_those_of_float64(dtype: torch.dtype, seed: int) -> None:
         assert is_same.all(), f"{name} of {x[~is_same][:5]}: {found[~is_same][:5]}, not {right[~is_same][:5]}"
         zeros = (found == 0) & (wanted == 0)
         assert torch.equal(found.signbit()[zeros], wanted.signbit()[zeros]), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_logarithms_of_powers_of_their_base_are_whole(dtype: torch.dtype) -> None:
+    twos = torch.tensor([2.0**power for power in range(-126, 128)], dtype=dtype)
+    tens = torch.tensor([float(f"1e{power}") for power in range(11)], dtype=dtype)
+
+    class Powers(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.log2(x).floor(), torch.log10(y).floor()
+
+    of_two, of_ten = tracea.optimize(Powers(), (twos, tens), budget=None, threads=1)(twos, tens)
+    assert of_two.tolist() == list(range(-126, 128))
+    assert of_ten.tolist() == list(range(11))

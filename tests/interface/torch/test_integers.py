@@ -220,6 +220,20 @@ def test_sums_and_extremes_of_whole_numbers_are_those_of_torch(seed: int) -> Non
             assert torch.equal(got, wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8], ids=str)
+def test_extremes_of_masks_and_bytes_are_of_their_type(dtype: torch.dtype, seed: int) -> None:
+    torch.manual_seed(seed)
+
+    class Extremes(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.amax(-1), x.amin((0, 2), keepdim=True), x.max(), x.min()
+
+    x = torch.randint(-(2**20), 2**20, (3, 4, 5)).to(dtype)
+    for got, wanted in zip(tracea.optimize(Extremes(), (x,), budget=None, threads=1)(x), Extremes()(x), strict=True):
+        assert got.dtype == wanted.dtype
+        assert torch.equal(got, wanted)
+
+
 def test_sums_that_may_pass_what_is_counted_are_refused() -> None:
     class Line(nn.Module):
         def forward(self, i: torch.Tensor) -> torch.Tensor:

@@ -103,3 +103,7 @@ def test_numbers_are_rounded_before_sums_and_powers_and_not_before_products(dtyp
 
 def test_the_threshold_of_softplus_is_of_float32() -> None:
     check([lambda _, x: torch.nn.functional.softplus(x, threshold=0.1) < 0.5], torch.tensor([0.1, 0.2, 0.0]))
+
+
+def test_a_number_has_an_axis_to_turn_or_to_move() -> None:
+    check([lambda _, x: x.sum().flip(0), lambda _, x: x.sum().movedim(0, -1) * 2], torch.randn(3, 4))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import torch
+from tests.interface.torch.compare import check_capture
 from torch import nn
 
 from tracea.errors import UnsupportedNode
@@ -35,3 +38,22 @@ class Transforms(nn.Module):
 def test_a_transform_that_export_cannot_follow_is_refused_with_its_line() -> None:
     with pytest.raises(UnsupportedNode, match=r"test_state\.py:\d+ in .*torch\.func"):
         capture(Transforms(), torch.ones(3, 4))
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes = deque([(1, 1)], maxlen=2)
+        self.calls: dict[str, list[int]] = {"calls": []}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shapes.append(tuple(x.shape))
+        self.calls["calls"].append(len(self.shapes))
+        return x * 2
+
+
+def test_what_a_module_remembers_is_as_before_its_capture() -> None:
+    module = Remembers()
+    captured = capture(module, (torch.ones(3, 4),))
+    assert (list(module.shapes), module.calls, module.shapes.maxlen) == ([(1, 1)], {"calls": []}, 2)
+    check_capture(captured, module, (torch.ones(3, 4),))

@@ -70,10 +70,24 @@ def test_norms_activations_and_residuals_are_in_the_sums() -> None:
         lambda x: x.permute(0, 2, 3, 4, 1).reshape(-1, x.shape[1]) + torch.arange(4.0),
         lambda x: nn.functional.conv3d(x, torch.ones(3, 4, 1, 1, 1).to(x), None, (2, 1, 1), (2, 0, 0)),
         lambda x: nn.functional.conv3d(x, torch.ones(3, 4, 1, 1, 1).to(x), x[0, :3, 0, 0, 0], 1, (2, 0, 0)).sigmoid(),
+        lambda x: nn.functional.conv3d(x, torch.ones(3, 4, 1, 1, 1).to(x), None, (2,), (1,), (1,)),
+        lambda x: nn.functional.conv3d(x, torch.ones(3, 4, 3, 3, 3).to(x), None, 1, "same", (1,)),
         lambda x: x + torch.arange(60.0).reshape(3, 4, 5) + torch.arange(4.0).reshape(4, 1, 1, 1),
         lambda x: x.sum((2, 3, 4), keepdim=True),
     ],
-    ids=["joined", "mean", "scaled", "planes", "voxels", "planes of zero", "planes of bias", "broadcast", "sum"],
+    ids=[
+        "joined",
+        "mean",
+        "scaled",
+        "planes",
+        "voxels",
+        "planes of zero",
+        "planes of bias",
+        "one number",
+        "same",
+        "broadcast",
+        "sum",
+    ],
 )
 def test_what_is_made_of_volumes(line: Callable[[torch.Tensor], torch.Tensor], seed: int) -> None:
     torch.manual_seed(seed)

@@ -7,7 +7,7 @@ from typing import Final
 
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, exp, select, tanh
 
-__all__ = ["CEIL", "EXPM1", "LOG1P", "LOG2", "LOG10", "TRUNC", "floor"]
+__all__ = ["CEIL", "EXPM1", "LOG1P", "TRUNC", "floor"]
 
 _X: Final = Input(0)
 
@@ -34,7 +34,5 @@ def _log1p() -> Expr:
 
 LOG1P: Final = _log1p()
 EXPM1: Final = select(_X < 88.0, tanh(_X * 0.5) * (exp(_X) + 1.0), exp(_X))  # tanh(z / 2) (exp(z) + 1) = exp(z) - 1
-LOG2: Final = _log(_X) * (1.0 / math.log(2.0))
-LOG10: Final = _log(_X) * (1.0 / math.log(10.0))
 CEIL: Final = -floor(-_X)
 TRUNC: Final = select(_X < 0.0, CEIL, floor(_X))

@@ -72,7 +72,7 @@ def of_complex(
             "complex numbers in an operator that takes none",
             "write it with real and imaginary parts (x.real, x.imag), or call it outside of the optimized module",
         )
-    return _by_part(low, lowering, arguments)
+    return _by_part(low, lowering, [_beside(low, each) for each in arguments] if name in _INTO else arguments)
 
 
 def _by_part(low: Lowering, lowering: _Lowered, arguments: Sequence[Any]) -> Complex | list[Complex]:
@@ -332,6 +332,7 @@ _WHOLE: Final = """
     resolve_conj resolve_neg cat concat stack index_select embedding gather take_along_dim sum mean
     cumsum neg slice_scatter select_scatter
 """
+_INTO: Final = frozenset(("aten.slice_scatter.default", "aten.select_scatter.default"))  # whose tensors are all numbers
 _BY_PART: Final = {f"aten.{name}.default" for name in _WHOLE.split()} | {
     f"aten.{name}"
     for name in (

@@ -154,7 +154,7 @@ def flip(low: Lowering, x: Node, axes: Sequence[int]) -> Node:
         low.refuse("a flip of symbolic extents", "make the axes static: dynamic=None")
     if low.makes_nothing_of(x):
         return low.nothing(x)
-    for axis in sorted({axis % x.type.rank for axis in axes}):
+    for axis in sorted({axis % x.type.rank for axis in axes} if x.type.rank else ()):
         extent = x.type.static_shape[axis]
         if extent > 1:
             line = low.constant(torch.arange(extent - 1, -1, -1), "from_the_last")

@@ -117,7 +117,12 @@ def reduction(kind: ReduceKind) -> Callable[..., Node]:
 
 def _of_whole_numbers(low: Lowering, kind: ReduceKind, x: Node, axes: Sequence[int], *, keepdims: bool) -> Node:
     """Append a sum or an extreme of integers or of a mask, in floats that hold each that there may be."""
-    if kind not in (ReduceKind.SUM, ReduceKind.MAX, ReduceKind.MIN) or low.dtype not in LARGEST:
+    extreme = kind in (ReduceKind.MAX, ReduceKind.MIN)
+    if extreme and low.dtype in (DType.BOOL, DType.U8, DType.I8):
+        wide = low.cast(x, DType.F32)
+        found = low.add(ReduceOp(kind=kind, x=(wide.type,), axes=tuple(axes), keepdims=keepdims), [wide], part="wide")
+        return low.cast(found, low.dtype)
+    if not (extreme or kind is ReduceKind.SUM) or low.dtype not in LARGEST:
         low.refuse(f"a reduction of {x.type.dtype.value} to {low.dtype.value}", "convert them first: x.float()")
     count = math.prod(static(x.type.shape[axis]) for axis in axes) if kind is ReduceKind.SUM else 1
     read = as_exact_floats(low, x, count, "sums")

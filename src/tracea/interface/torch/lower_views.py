@@ -81,11 +81,11 @@ def reverse_axes(low: Lowering, x: Node) -> Node:
 
 def movedim(low: Lowering, x: Node, source: int | Sequence[int], destination: int | Sequence[int]) -> Node:
     """Lower a move of some axes to other places."""
-    rank = x.type.rank
+    rank = max(x.type.rank, 1)  # a number has the axes 0 and -1
     before, after = ([each] if isinstance(each, int) else list(each) for each in (source, destination))
     target = {place % rank: axis % rank for axis, place in zip(before, after, strict=True)}
     rest = iter([axis for axis in range(rank) if axis not in target.values()])
-    return low.permute(x, [target[place] if place in target else next(rest) for place in range(rank)])
+    return low.permute(x, [target[place] if place in target else next(rest) for place in range(x.type.rank)])
 
 
 def repeat(low: Lowering, x: Node, times: Sequence[int]) -> Node:
@@ -139,13 +139,15 @@ def narrow(low: Lowering, x: Node, axis: int, start: int, length: int) -> Node:
 def chunk(low: Lowering, x: Node, chunks: int, axis: int = 0) -> list[Node]:
     """Lower to at most that many parts of equal size, the last one smaller."""
     extent = static(x.type.shape[axis])
+    if extent == 0:  # so many of nothing
+        return split_with_sizes(low, x, [0] * chunks, axis)
     return split(low, x, max(-(-extent // chunks), 1), axis)
 
 
 def split(low: Lowering, x: Node, size: int, axis: int = 0) -> list[Node]:
     """Lower to parts of ``size``, the last one smaller."""
     extent = static(x.type.shape[axis])
-    sizes = [min(size, extent - start) for start in range(0, extent, size)] or [0]
+    sizes = [min(size, extent - start) for start in range(0, extent, max(size, 1))] or [0]  # of nothing 0 is a size
     return split_with_sizes(low, x, sizes, axis)
 
 

@@ -36,6 +36,7 @@ def conv3d(
 ) -> Node:
     """Lower a convolution of volumes; torch gives one number or three for planes, rows and columns."""
     check_volume(low, x)
+    stride, padding, dilation = map(triple, (stride, padding, dilation))
     if 0 in x.type.static_shape or 0 in weight.type.static_shape:
         low.refuse(f"a convolution of nothing, {x.type} by {weight.type}", "leave it out")
     volumes, depth, taps = x.type.static_shape[0], x.type.static_shape[2], weight.type.static_shape[2]
@@ -79,7 +80,7 @@ def conv3d_padded(
     groups: int = 1,
 ) -> Node:
     """Lower a convolution of volumes whose padding is a word."""
-    return conv3d(low, x, weight, bias, stride, padding_of(low, weight, padding, dilation), dilation, groups)
+    return conv3d(low, x, weight, bias, stride, padding_of(low, weight, padding, triple(dilation)), dilation, groups)
 
 
 def check_volume(low: Lowering, x: Node) -> None:

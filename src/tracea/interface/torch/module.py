@@ -229,8 +229,7 @@ class OptimizedModule(torch.nn.Module):
         for other in (None, *self._others):
             compiled = self._compiled if other is None else other.program
             try:
-                given = compiled.input_spec.flatten(args, kwargs)
-                _check(compiled.input_spec, given)
+                given = _checked(compiled.input_spec, compiled.input_spec.flatten(args, kwargs))
             except InvalidInput as error:
                 first_error = first_error or error
                 continue
@@ -255,8 +254,8 @@ class OptimizedModule(torch.nn.Module):
         try:
             # Where the examples' elements overlap, one program of row-major inputs takes all other strides.
             other = self._recompile(pytree.tree_map(_row_major, args) if overlaps else args)
-            given = other.input_spec.flatten(args)
-            _check(other.input_spec, given)  # a program that does not take what it was made for would be made again
+            # A program that does not take what it was made for would be made again.
+            given = _checked(other.input_spec, other.input_spec.flatten(args))
             _arranged(other.input_spec, given)
         except (InvalidInput, UnsupportedNode) as error:  # not what the model takes, as far as a capture can tell
             if isinstance(error, InvalidInput) and error.got == first_error.got:  # the capture says the same again
@@ -305,11 +304,14 @@ def _row_major(leaf: Any) -> Any:
     return leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _check(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
+def _checked(spec: InputSpec, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the program's tensors for a call's, which are what the module would be told the same of."""
     extents: dict[str, int] = {}
     check_facts(spec, tensors)
-    for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True):
+    given = spec.with_pairs(tensors)
+    for tensor, wanted, name in zip(given, spec.types, spec.names, strict=True):
         _check_type(tensor, wanted, name, extents)
+    return given
 
 
 def _arranged(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

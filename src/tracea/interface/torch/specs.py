@@ -84,7 +84,7 @@ class InputSpec:
         return [as_pairs(tensor) if index in self.pairs else tensor for index, tensor in enumerate(tensors)]
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[torch.Tensor]:
-        """Return the tensors of a call in the program's order.
+        """Return the tensors of a call in the program's order, complex ones as they are.
 
         Raises:
             InvalidInput: the structure differs from the captured one, or a captured value does.
@@ -119,7 +119,7 @@ class InputSpec:
                         expected="complex numbers",
                         remedy="convert it with .to(torch.complex64)",
                     )
-                tensors.append(as_pairs(value) if leaf.is_pairs else value)
+                tensors.append(value)
             elif not _is_same(value, leaf.value):
                 raise InvalidInput(
                     field=f"inputs[{position}]",

@@ -80,13 +80,13 @@ class State:
         return None
 
     def restore(self) -> None:
-        """Put back what dicts and lists held."""
+        """Put back what dicts, lists and deques held."""
         for container, before in self.containers:
+            container.clear()
             if isinstance(container, dict):
-                container.clear()
                 cast("dict[Any, Any]", container).update(before)
             else:
-                container[:] = before
+                container.extend(before)
 
 
 def _token(value: Any) -> Any:

@@ -20,7 +20,14 @@ from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, tensor_buffer
 from tracea.kernels.parts import sum_of_parts
 from tracea.kernels.pointwise.tile import compute_type
-from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import (
+    CPU_VECTORS,
+    condition,
+    element_types,
+    non_negative_strides,
+    sizes_in_range,
+    strided_layouts,
+)
 from tracea.kernels.rows.blocks import kept, level, returns, streams
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
@@ -192,6 +199,7 @@ LONG_ROWS = condition(
     found=lambda op: f"{op.grad} and {op.x}",
     remedy="compute the gradients by rows.statistics and a reduction, or copy the tensors",
 )
+_SIZES = sizes_in_range(lambda op: {_COLUMNS: op.x.static_shape[-1]} if op.x.is_static else {}, or_empty=True)
 _OF_ROWS = condition(
     "a norm of rows",
     lambda op, _: op.axes == (op.x.rank - 1,) and op.parameter == op.x.shape[-1:],
@@ -226,6 +234,7 @@ NORM_GRADIENT = Variant(
         non_negative_strides,
         _OF_ROWS,
         LONG_ROWS,
+        _SIZES,
         _ONE_WALK,
         NON_EMPTY,
     ),

@@ -19,7 +19,7 @@ from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, tensor_buffer
 from tracea.kernels.parts import sum_of_parts
-from tracea.kernels.requirements import CPU_VECTORS, condition, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import CPU_VECTORS, condition, non_negative_strides, sizes_in_range, strided_layouts
 from tracea.kernels.rows.blocks import level, returns, streams
 from tracea.kernels.rows.norm_gradient import FLOATS, LONG_ROWS, NON_EMPTY, compute_of
 from tracea.kernels.space import ScheduleSpace
@@ -187,6 +187,13 @@ _OF_PLANES = condition(
     remedy="compute the gradients by rows.statistics and a reduction",
 )
 
+
+def _sizes(op: NormGradientOp) -> dict[Param, int]:
+    """Return the sizes of the kernel's axes; none where there is no kernel."""
+    form = _Form.of(op) if op.x.is_static else None
+    return {} if form is None else dict(zip(_SIZES, form.planes(op.x).static_shape, strict=True))
+
+
 PLANE_GRADIENT_ID = "rows.plane_gradient"
 PLANE_GRADIENT = Variant(
     id=PLANE_GRADIENT_ID,
@@ -198,6 +205,7 @@ PLANE_GRADIENT = Variant(
         strided_layouts,
         non_negative_strides,
         _OF_PLANES,
+        sizes_in_range(_sizes, or_empty=True),
         LONG_ROWS,
         NON_EMPTY,
     ),

@@ -2,9 +2,9 @@
 // AVX-512, AVX2, NEON and plain agree bit for bit except where an estimate instruction is named, and those of gelu where TRACEA_LOOK_UP (table.h) is the same.
 //
 // Largest error over all float32 inputs (every 101st bit pattern: tests/headers/ulp_sweep.cpp), in units in the last place, against double:
-//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 22 (8 by table; 0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
+//   sin 1.5   cos 1.5   exp 0.89   log 0.76   log2 0.89   log10 1.3   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 22 (8 by table; 0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
 // (silu's deep tail multiplies a subnormal sigmoid, gelu_tanh's rounds its cubic: up to 190 units on results below that).
-// Double versions of log, sin and cos call the C library lane by lane; they are correct, not fast. The others are in math_double.h.
+// Double versions of logarithms, sin and cos call the C library lane by lane; they are correct, not fast. The others are in math_double.h.
 #ifndef TRACEA_MATH_H
 #define TRACEA_MATH_H
 
@@ -95,25 +95,71 @@ TRACEA_INLINE VecF exp_or_zero(VecF x) {
     return exp2_scaled_or_zero(x, broadcast<VecF>(log2_e), broadcast<VecF>(-126.0F / log2_e));
 }
 
-TRACEA_INLINE VecF log(VecF x) {
+namespace detail {
+
+// x = 2^e m and ln m = r + r2 (r q - 1/2), where r = m - 1 and m is from sqrt(1/2) to sqrt(2).
+struct LogParts {
+    VecF e;
+    VecF r;
+    VecF r2;
+    VecF q;
+};
+TRACEA_INLINE LogParts log_parts(VecF x) {
     VecF m;
     VecF e;
     split_exponent(x, m, e);
     const VecF r = sub(m, broadcast<VecF>(1.0F));
-    const VecF r2 = mul(r, r);
     const VecF q = detail::polynomial(r, 0x1.555558p-2F, -0x1.ffff0ep-3F, 0x1.9995f6p-3F, -0x1.55993ap-3F,
                                       0x1.25207cp-3F, -0x1.f384d4p-4F, 0x1.b4b0bap-4F, -0x1.071be4p-3F, 0x1.fa2e60p-4F);
-    // e ln 2 in two parts; the small ones are added to the small terms first.
-    VecF small = fma(mul(r2, r), q, mul(e, broadcast<VecF>(0x1.7f7d1cp-20F)));
-    small = fma(r2, broadcast<VecF>(-0.5F), small);
-    VecF y = fma(e, broadcast<VecF>(0x1.62e4p-1F), add(small, r));
+    return {e, r, mul(r, r), q};
+}
+
+// The logarithm y of x, to any base, where x is positive and finite; else that of infinity, of zero, or NaN.
+TRACEA_INLINE VecF log_or_limit(VecF x, VecF y) {
     const VecF infinity = broadcast<VecF>(__builtin_inff());
     y = select(equal(x, infinity), infinity, y);
     y = select(equal(x, zero<VecF>()), neg(infinity), y);
     return select(mask_or(less(x, zero<VecF>()), unordered(x, x)), broadcast<VecF>(__builtin_nanf("")), y);
 }
+
+}  // namespace detail
+
+TRACEA_INLINE VecF log(VecF x) {
+    const detail::LogParts of = detail::log_parts(x);
+    // e ln 2 in two parts; the small ones are added to the small terms first.
+    VecF small = fma(mul(of.r2, of.r), of.q, mul(of.e, broadcast<VecF>(0x1.7f7d1cp-20F)));
+    small = fma(of.r2, broadcast<VecF>(-0.5F), small);
+    return detail::log_or_limit(x, fma(of.e, broadcast<VecF>(0x1.62e4p-1F), add(small, of.r)));
+}
 TRACEA_INLINE VecD log(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::log(v); });
+}
+
+// Whole at powers of two, where r is zero. The factor, 1 / ln 2, is in two parts, and what e + r factor loses is kept.
+TRACEA_INLINE VecF log2(VecF x) {
+    const detail::LogParts of = detail::log_parts(x);
+    const VecF factor = broadcast<VecF>(0x1.715476p+0F);
+    const VecF small = fma(mul(of.r2, of.r), of.q, mul(of.r2, broadcast<VecF>(-0.5F)));
+    const VecF sum = fma(of.r, factor, of.e);
+    const VecF lost = fma(of.r, factor, sub(of.e, sum));
+    const VecF rest = fma(of.r, broadcast<VecF>(0x1.4ae0cp-26F), fma(small, factor, lost));
+    return detail::log_or_limit(x, add(sum, rest));
+}
+TRACEA_INLINE VecD log2(VecD x) {
+    return detail::lane_by_lane(x, [](double v) { return ::log2(v); });
+}
+
+// Whole at powers of ten: log10 2 and 1 / ln 10 are in two parts, and e times the first part of log10 2 is exact.
+TRACEA_INLINE VecF log10(VecF x) {
+    const detail::LogParts of = detail::log_parts(x);
+    const VecF factor = broadcast<VecF>(0x1.bcb7b2p-2F);
+    VecF small = fma(mul(of.r2, of.r), of.q, mul(of.r2, broadcast<VecF>(-0.5F)));
+    small =
+        fma(of.r, broadcast<VecF>(-0x1.5b235ep-27F), fma(small, factor, mul(of.e, broadcast<VecF>(-0x1.95ec1p-19F))));
+    return detail::log_or_limit(x, fma(of.e, broadcast<VecF>(0x1.3442p-2F), fma(of.r, factor, small)));
+}
+TRACEA_INLINE VecD log10(VecD x) {
+    return detail::lane_by_lane(x, [](double v) { return ::log10(v); });
 }
 
 // The logarithm of one number in all lanes: of doubles one call of the C library and not one a lane.

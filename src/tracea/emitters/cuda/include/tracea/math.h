@@ -1,7 +1,7 @@
 // Scalar functions of epilogues, in float: exact operations of IEEE 754, and functions of the CUDA math library without fast-math.
 //
 // Maximum errors in units of the last place, over the full range (CUDA C++ Programming Guide 13.0, Mathematical Functions, single precision):
-// expf 1, logf 1, sinf 2, cosf 2, tanhf 2, erff 2, erfcf 4, rsqrtf 2, powf 4, fmodf 0; sqrtf and division are rounded
+// expf 1, logf 1, log2f 1, log10f 2, sinf 2, cosf 2, tanhf 2, erff 2, erfcf 4, rsqrtf 2, powf 4, fmodf 0; sqrtf and division are rounded
 // correctly.
 #ifndef TRACEA_MATH_H
 #define TRACEA_MATH_H
@@ -34,6 +34,8 @@ TRACEA_DEVICE float rsqrt(float x) { return 1.0F / ::sqrtf(x); }
 TRACEA_DEVICE float reciprocal(float x) { return 1.0F / x; }
 TRACEA_DEVICE float exp(float x) { return ::expf(x); }
 TRACEA_DEVICE float log(float x) { return ::logf(x); }
+TRACEA_DEVICE float log2(float x) { return ::log2f(x); }
+TRACEA_DEVICE float log10(float x) { return ::log10f(x); }
 TRACEA_DEVICE float sin(float x) { return ::sinf(x); }
 TRACEA_DEVICE float cos(float x) { return ::cosf(x); }
 TRACEA_DEVICE float tanh(float x) { return ::tanhf(x); }

@@ -13,6 +13,8 @@ extern "C" {
 float sqrtf(float) noexcept;
 float expf(float) noexcept;
 float logf(float) noexcept;
+float log2f(float) noexcept;
+float log10f(float) noexcept;
 float sinf(float) noexcept;
 float cosf(float) noexcept;
 float tanhf(float) noexcept;
