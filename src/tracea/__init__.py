@@ -9,6 +9,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from tracea import forks as _forks  # pyright: ignore[reportUnusedImport]  # nothing else tells of a fork before the launcher
+
 if TYPE_CHECKING:
     from tracea import doctor as doctor
     from tracea import errors as errors

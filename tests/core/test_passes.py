@@ -18,6 +18,7 @@ from tracea.core.passes.pipeline import default_pipeline, fusions, run_pipeline
 from tracea.core.passes.prioritize import Prioritize
 from tracea.core.passes.views import EliminateViews, SinkReshapes
 from tracea.core.reference import run
+from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidGraph
 
 
@@ -205,6 +206,19 @@ def test_an_operand_that_gives_the_shape_stays() -> None:
     x, wide = graph.add_input((1,)), graph.add_input((7,))
     graph.add_pointwise(Input(0) + Input(1) ** 0.0, x, wide)
     assert FoldConstants().apply(graph).outputs[0].type.shape == (7,)
+
+
+def test_a_constant_keeps_the_strides_that_its_readers_were_told(rng) -> None:
+    graph = Graph()
+    x, c = graph.add_input((3, 4)), graph.add_constant((3, 4), name="c")
+    columns = TensorType((3, 4), DType.F32, StridedLayout((1, 3)))
+    twice = graph.add(PointwiseOp(expr=Input(0) * 2.0, inputs=(c.type,), out_dtype=DType.F32, out=columns), [c])
+    graph.add_pointwise(Input(0) + Input(1), twice, x)
+    values = {"c": rng.standard_normal((3, 4), np.float32)}
+    result = run_pipeline(graph, values)
+    assert kernels(result.graph) == ["pointwise"]
+    (found,) = run(result.graph, {x.id: np.ones((3, 4)), **values, **result.values}).values()
+    np.testing.assert_allclose(found, 2 * values["c"] + 1, rtol=1e-6)
 
 
 def test_constant_subgraphs_become_constants(rng) -> None:

@@ -59,6 +59,19 @@ def test_where_both_fit_the_mask_is_the_second_factors(rng: np.random.Generator)
     np.testing.assert_allclose(first, (whole * a) @ b, atol=1e-12)
 
 
+def test_out_may_be_of_other_floats(rng: np.random.Generator) -> None:
+    a, b, mask = (
+        rng.standard_normal((64, 96), np.float32),
+        rng.standard_normal((96, 64), np.float32),
+        np.ones((3, 2), bool),
+    )
+    out = np.full((64, 64), np.nan, np.float16)
+    assert tracea.ops.block_sparse_matmul(a, b, mask, block_size=32, out=out) is out
+    np.testing.assert_allclose(out, a.astype(np.float64) @ b, rtol=1e-3, atol=1e-2)
+    with pytest.raises(InvalidDType):
+        tracea.ops.block_sparse_matmul(a, b, mask, block_size=32, out=np.zeros((64, 64), np.int32))
+
+
 def test_nothing_in_nothing_out() -> None:
     for m, n in ((0, 5), (5, 0), (0, 0)):
         a, b = np.ones((m, 4)), np.ones((4, n))

@@ -284,6 +284,8 @@ def test_result_has_the_order_of_the_volume(rng):
         assert tracea.ops.conv3d_grad_input(grad, weight, x.shape).is_contiguous(memory_format=order)
         assert tracea.ops.conv3d_grad_weight(x, grad, weight.shape).is_contiguous(memory_format=order)
         assert tracea.ops.conv_transpose3d(grad, weight).is_contiguous(memory_format=order)
+    made = tracea.ops.conv_transpose3d(torch.randn(2, 3, 1, 1, 1), torch.randn(3, 4, 2, 2, 2))
+    assert made.is_contiguous()  # a volume of one voxel is in both orders
 
 
 @pytest.mark.costly

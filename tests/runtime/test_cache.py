@@ -276,6 +276,15 @@ def test_eight_processes_build_one_entry_once(root, tmp_path):
     assert len(list(tmp_path.glob("built-*"))) == 1
 
 
+@pytest.mark.parametrize("reason", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_builds_without(store, monkeypatch, reason):
+    def refuse(*_):
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert (store.entry(KEY, build, {}) / "content").stat().st_size == 1000
+
+
 def test_a_killed_builder_does_not_block_the_next(root):
     text = (
         "import pathlib, sys, time\n"

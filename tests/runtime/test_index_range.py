@@ -61,6 +61,15 @@ def test_every_number_is_checked_on_every_run(kit, make, places, kind):
     assert float(run(x, given, None).max()) == 2.0
 
 
+def test_a_bound_call_says_what_no_longer_holds(kit):
+    places, x, out = np.zeros(5, np.int64), np.ones(N, np.float32), np.zeros(N, np.float32)
+    run = checked(kit, places, 7).bound(x, places, out=out)
+    assert run() is out
+    places[3] = 7
+    with pytest.raises(InvalidIndex, match="places: got 7"):
+        run()
+
+
 def test_numbers_beyond_those_that_f64_tells_apart_are_said_exactly(kit):
     for places, count, wrong in (
         (np.array([0, FAR]), 2**53, FAR),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 
 import ml_dtypes
@@ -40,6 +41,15 @@ def test_a_saved_program_does_the_same(kit, program, tmp_path, rng):
     assert loaded.constants[0].__array_interface__["data"][0] % 64 == 0
     loaded.save(tmp_path / "again")
     assert path.read_bytes() == (tmp_path / "again").read_bytes()
+
+
+def test_a_program_whose_libraries_were_collected_is_saved(program, tmp_path, kit):
+    for call in program.calls:
+        shutil.rmtree(call.kernel.library.path.parent, ignore_errors=True)
+    program.save(tmp_path / "program.tracea")
+    x = np.ones(kit.N, np.float32)
+    for mine, its in zip(program.run(x), Program.load(tmp_path / "program.tracea").run(x), strict=True):
+        np.testing.assert_array_equal(mine, its)
 
 
 def test_big_constants_come_back_on_a_huge_page_boundary(kit, tmp_path):

@@ -98,6 +98,35 @@ def test_a_program_runs_in_a_child_after_fork(in_child, module):
     )
 
 
+def test_the_first_call_of_all_may_be_in_a_child_whose_parent_had_torchs_threads(in_child):
+    in_child(
+        "import os, torch, tracea\n"
+        + "torch.set_num_threads(2)\n"
+        + "torch.ones(2000, 2000).exp()\n"  # the parent's threads, which a child has not
+        + "pid = os.fork()\n"
+        + "if pid == 0:\n"
+        + "    import numpy as np\n"
+        + "    x = np.ones((4096, 256), np.float32)\n"
+        + "    os._exit(0 if np.allclose(tracea.ops.softmax(x), 1 / 256) else 1)\n"
+        + "assert os.waitpid(pid, 0)[1] == 0\n",
+        timeout=120,
+    )
+
+
+def test_a_program_that_runs_at_the_interpreters_end_reads_nothing_freed(in_child):
+    done = in_child(
+        "import atexit\n"
+        + "def last():\n"
+        + "    for _ in range(20): assert (program.run(x, threads=2) == 6).all()\n"
+        + "    print('ran')\n"
+        + "atexit.register(last)\n"  # before any finalizer's, so that it runs behind them
+        + RUN
+        + CHECK.format(threads=2),
+        timeout=60,
+    )
+    assert done.stdout.strip() == "ran"
+
+
 def test_a_librarys_product_runs_in_a_child_after_fork(in_child):
     in_child(
         "import os, numpy as np, torch\n"

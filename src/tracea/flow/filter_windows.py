@@ -33,6 +33,7 @@ from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_order import is_ordered, sum_of_parts
 from tracea.flow.filter_products import FilterProducts
 from tracea.flow.sections import Part, Section, Temporary, part_type
+from tracea.kernels.conv.operands import C
 from tracea.kernels.cores import waits_long
 from tracea.targets.target import for_threads
 
@@ -71,6 +72,8 @@ class FilterWindows:
         if not whole.x.elements * whole.grad.elements or not _is_filled(q):
             return None
         made = cls(whole=whole, threads=threads)
+        if q // made._halves > C.maximum:  # columns are the channels of a band's convolution
+            return None
         if made._parts > _MOST_PARTS or (c >= _FEWEST_IN_PLACE and _has_products(whole, threads, library)):
             return None
         return made

@@ -37,6 +37,7 @@ from tracea.flow.plane_parts import (
 from tracea.flow.planes import Batch, Run, batches, forward_runs, transposed_runs
 from tracea.flow.sections import Part, Section, Temporary, part_type
 from tracea.flow.transposed import Transposed
+from tracea.kernels.conv.operands import H
 
 __all__ = ["VolumeConvolution", "VolumeTransposed"]
 
@@ -162,6 +163,8 @@ class VolumeConvolution(_Volumes):
         x, y = in_one_plane(self.x), in_one_plane(self.y)
         residual = None if self.residual is None else in_one_plane(self.residual)
         if x is None or y is None or (residual is None) is not (self.residual is None):
+            return None
+        if max(x.static_shape[3], y.static_shape[3]) > H.maximum:
             return None
         return replace(self, x=x, y=y, residual=residual)
 

@@ -123,9 +123,8 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     block, chunk, is_turned = attributes
     given.check_floats(one_arithmetic=True)
     check_same_dtype("block_sparse_matmul", given.type(0), given.type(1))
-    result = TensorType((given.type(0).shape[0], given.type(1).shape[1]), given.type(0).dtype)
-    given.check_result_type(result)
-    output = given.result or result
+    stated = given.type(0) if given.result is None else given.result  # the result may be of other floats
+    output = given.result_type(TensorType((given.type(0).shape[0], given.type(1).shape[1]), stated.dtype))
     if given.type(0).shape[1] == 0:
         return filled(arrays[0], output, out, 0.0)
     order = (1, 0) if is_turned else (0, 1)

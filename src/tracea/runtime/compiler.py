@@ -227,7 +227,7 @@ def compile_object(
     ingredients = _ingredients(text, compiler, flags, isa, identity)
     key = content_key(ingredients)
     loaded = _registry.libraries.get(key)
-    if loaded is not None:
+    if loaded is not None and loaded.path.exists():  # which may have been collected since it was loaded
         return key, loaded.path
     search = tuple(f"-I{folder}" for folder in folders)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tracea.runtime.at_once import check_wanted
 __all__ = ["held_lock"]
 
 _LOOK_SECONDS: Final = 0.5
+_WITHOUT_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _LOCK_SECONDS: Final = 360.0  # longer than a compilation takes, but for units of many kernels on a busy machine
 
 
@@ -44,6 +46,10 @@ def _acquired(lock: filelock.BaseFileLock) -> bool:
         except filelock.Timeout:
             continue
         except NotImplementedError:
+            return False
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
             return False
         return True
     return False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tracea.errors import InvalidOption, ResourceExceeded, RunError
+from tracea.forks import is_child
 from tracea.runtime.compiler import Library, compile_text, headers_digest
 from tracea.runtime.process_lock import ProcessLock
 
@@ -64,6 +65,8 @@ class Launcher:
         self._override = handle.tracea_threads_override
         self._override.argtypes = [ctypes.c_int32]
         self._override.restype = None
+        self._mark_forked = handle.tracea_mark_forked
+        self._mark_forked.restype = None
         self._refresh = handle.tracea_refresh
         self._refresh.restype = None
         self._source = handle.tracea_thread_source
@@ -119,6 +122,10 @@ class Launcher:
         """Set the default thread count of this process; 0 takes it back."""
         self._override(threads)
 
+    def mark_forked(self) -> None:
+        """Say that the process is the child of a fork from before the launcher was loaded."""
+        self._mark_forked()
+
     def thread_source(self) -> str:
         """Return the file of the OpenMP runtime whose threads are used, or "" for the launcher's own pool."""
         self._refresh()
@@ -170,6 +177,8 @@ def _build() -> Launcher:
         identity={"kind": "launcher", "launcher": headers_digest(folder)},
     )
     made = Launcher(library)
+    if is_child():
+        made.mark_forked()
     made.override_threads(_threads_from_environment())
     return made
 

@@ -234,12 +234,18 @@ class Program(ProcessBound):
     def bound(self, *arrays: Any, out: Any, threads: int | None = None) -> Callable[[], Any]:
         """Return a call without arguments that runs on these arrays as :meth:`run` does; what is left is native."""
         self.run(*arrays, out=out, threads=threads)  # whatever does not fit is explained now
-        runner = self.runner
+        runner, explaining = self.runner, partial(self.run, *arrays, out=out, threads=threads)
         if runner is None:
-            return partial(self.run, *arrays, out=out, threads=threads)
+            return explaining
         fast = partial(runner.run, self, arrays, out, check_threads(threads))
-        # What the extension leaves to Python, such as strides that interleave, it leaves every time.
-        return partial(self.run, *arrays, out=out, threads=threads) if fast() is NotImplemented else fast
+        if fast() is NotImplemented:  # such as strides that interleave: it leaves them to Python every time
+            return explaining
+
+        def run() -> Any:
+            result = fast()
+            return explaining() if result is NotImplemented else result  # an index may name no row by now
+
+        return run
 
     def run_explaining(self, arrays: Sequence[Any], out: Any, threads: int) -> Any:
         """Run as :meth:`run`, by Python alone: slower, able to say what does not fit. 0 threads means the default."""
@@ -328,7 +334,8 @@ class Program(ProcessBound):
                     remedy="optimize the graph on this machine",
                 )
         handle = runtime.create(self.words(), self.name)
-        weakref.finalize(native, runtime.destroy, handle)
+        # Not at the interpreter's end: threads that are still in a run would read what was freed.
+        weakref.finalize(native, runtime.destroy, handle).atexit = False
         return handle
 
     def words(self) -> list[int]:

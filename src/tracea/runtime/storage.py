@@ -15,7 +15,7 @@ import platform
 import secrets
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -251,9 +251,17 @@ def _save_units(program: Program, content: dict[str, bytes]) -> dict[str, _Unit]
             content[file] = source.text.encode()
             kernels.append(_save_kernel(source, file))
         name = f"libraries/{len(units)}.so"
-        content[name] = library.path.read_bytes()
+        content[name] = _bytes_of(library, list(sources[key].values()))
         units[key] = _Unit(kernels=tuple(kernels), library=name)
     return units
+
+
+def _bytes_of(library: Library, sources: Sequence[KernelSource]) -> bytes:
+    """Return a library's file, built again where it was collected from the cache while it is loaded."""
+    try:
+        return library.path.read_bytes()
+    except FileNotFoundError:
+        return build_library(sources).path.read_bytes()
 
 
 def _save_kernel(source: KernelSource, file: str) -> _Kernel:

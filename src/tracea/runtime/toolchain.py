@@ -85,8 +85,12 @@ class Compiler:
 
     @property
     def precompiles(self) -> bool:
-        """Tell whether a precompiled header pays; zig's driver keeps a cache of its own and takes none."""
-        return self.family is not CompilerFamily.ZIG
+        """Tell whether a precompiled header pays.
+
+        zig's driver keeps a cache of its own and takes none; clang refuses one whose headers were installed anew, or
+        whose own text was moved since.
+        """
+        return self.family is CompilerFamily.GCC
 
 
 class _Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -234,10 +234,24 @@ def test_a_network_of_joined_images_computes_what_float64_does(name: str, compil
     check(made(), image(*shape), compiled=compiled)
 
 
+@pytest.mark.parametrize("images", [2, 1])
 @pytest.mark.parametrize("name", LINES)
-def test_a_line_computes_what_float64_does(name: str, seed: int) -> None:
+def test_a_line_computes_what_float64_does(name: str, images: int, seed: int) -> None:
     torch.manual_seed(seed)
-    check(Line(LINES[name]), image(2, 3, 8, 10), compiled=False)
+    check(Line(LINES[name]), image(images, 3, 8, 10), compiled=False)
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_elementwise_parts_of_one_image_lie_where_they_are_joined(axis: int, seed: int) -> None:
+    """Strides of the batch differ from those of the place, and address nothing."""
+    torch.manual_seed(seed)
+    around = (0, 0, 2, 1) if axis == 2 else (2, 1, 0, 0)
+    check(
+        Line(lambda x: (x, F.conv2d(F.pad(F.elu(x), around), torch.ones(2, 8, 3, 3).to(x)))),
+        image(1, 3, 8, 10),
+        compiled=True,
+    )
+    check(Line(lambda x: torch.cat([F.elu(x), torch.tanh(x)], axis)), image(1, 3, 8, 10), compiled=True)
 
 
 @pytest.mark.costly

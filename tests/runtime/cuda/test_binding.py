@@ -120,15 +120,18 @@ def test_a_launch_zeroes_its_flags_and_is_written_down() -> None:
 def test_workspace_is_kept_per_stream_and_grows() -> None:
     driver = NullDriver(load_gpu("sm_90a"))
     one, call = kernel(driver), arguments(driver)
-    first = one.bind(**call).zeroed[0][0]
+    small = one.bind(**call)
+    first = small.zeroed[0][0]
     assert one.bind(**call).zeroed[0][0] == first
     assert one.bind(stream=1, **call).zeroed[0][0] != first
     grown = one.bind(**{**call, "integers": {**call["integers"], "m": 5000}}).zeroed[0]
     assert grown == (grown[0], 20_000)
     assert grown[0] != first
+    one.start(small)  # the smaller one's memory is still there
     one.close()
-    with pytest.raises(InvalidInput):
-        driver.release(grown[0])
+    for address in (first, grown[0]):
+        with pytest.raises(InvalidInput):
+            driver.release(address)
 
 
 def test_what_a_device_could_not_do_is_refused_with_numbers() -> None:

@@ -14,7 +14,7 @@ def is_volume_channels_last(x: TensorType) -> bool:
     """Whether a voxel's channels are next to each other, and the type is not row-major as well."""
     channels, (_, step, *inner) = x.static_shape[1], x.strides
     voxels = [stride for stride, dim in zip(inner, x.static_shape[2:], strict=True) if dim != 1]
-    return channels > 1 and step == 1 and all(stride >= channels for stride in voxels)
+    return x.layout is not None and channels > 1 and step == 1 and all(stride >= channels for stride in voxels)
 
 
 def like_volume(x: TensorType, shape: tuple[int, ...], dtype: DType) -> TensorType:

@@ -72,7 +72,7 @@ class FoldConstants:
             value = evaluate(node.op, operands, rounded=True)
             known[node.id] = value
             made[node.id] = value.astype(node.type.dtype.numpy, order="C")
-            source = SourceOp(kind=SourceKind.CONSTANT, type=node.type.contiguous())
+            source = SourceOp(kind=SourceKind.CONSTANT, type=node.type)
             draft.put(Node(id=node.id, op=source, fused=node.fused))
         folded = replace(self, values={**self.values, **made}).apply(draft.finish())
         return Folded(graph=folded, values={name: made[name] for name in folded.constants if name in made})

@@ -16,7 +16,7 @@ from tracea.core.op import JoinOp, PointwiseOp, SourceKind, SourceOp, ViewKind, 
 from tracea.core.tensor_type import BlockedLayout, TensorType
 from tracea.errors import InvalidGraph
 
-__all__ = ["BufferKind", "MemoryPlan", "Placement", "is_whole", "joins_of", "plan_memory", "root_of"]
+__all__ = ["BufferKind", "MemoryPlan", "Placement", "is_whole", "joins_of", "lies_alike", "plan_memory", "root_of"]
 
 ALIGNMENT = 64  # bytes of a cache line and of an AVX-512 register
 
@@ -151,9 +151,18 @@ def joins_of(graph: Graph) -> dict[str, tuple[str, int]]:
             maker = graph[name]
             while isinstance(maker.op, ViewOp) and maker.op.kind is ViewKind.PERMUTE:
                 maker = graph[maker.inputs[0]]
-            if not isinstance(maker.op, SourceOp | ViewOp) and graph[name].type == wanted and maker.id not in found:
+            is_own = not isinstance(maker.op, SourceOp | ViewOp) and maker.id not in found
+            if is_own and lies_alike(graph[name].type, wanted):
                 found[maker.id] = (node.id, first)
     return found
+
+
+def lies_alike(one: TensorType, other: TensorType) -> bool:
+    """Whether every element has the same address in both: the stride of an axis of one element says nothing."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype) or isinstance(one.layout, BlockedLayout):
+        return one == other
+    pairs = zip(one.shape, one.strides, other.strides, strict=True)
+    return all(dim == 1 or own == its for dim, own, its in pairs)
 
 
 def _base(graph: Graph, node: Node, joins: Mapping[str, tuple[str, int]]) -> tuple[str, int]:

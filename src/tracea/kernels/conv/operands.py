@@ -33,6 +33,7 @@ __all__ = [
     "IMAGES",
     "C",
     "ConvOperands",
+    "H",
     "K",
     "P",
     "Q",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType
@@ -40,6 +42,20 @@ _STATIC = condition(
     remedy="bind the symbolic extents first",
 )
 _SIZES = sizes_in_range(lambda op: sizes_of(op) if _static(op) else {}, or_empty=True)
+_LARGEST_STEP: Final = 2**20
+_STEPS = condition(
+    "steps that a proof covers",
+    lambda op, _: _step(op) <= _LARGEST_STEP,  # else the pixels that tasks copy may be more than 64 bits count
+    needed=f"(8 x stride of rows + 256) x stride of columns <= {_LARGEST_STEP}",
+    found=lambda op: f"{_step(op)} of stride {op.stride}",
+    remedy="copy the windows next to each other first, with a stride of their size",
+)
+
+
+def _step(op: Conv2dOp) -> int:
+    return (8 * op.stride[0] + 256) * op.stride[1]
+
+
 _ONE_ARITHMETIC = condition(
     "one arithmetic",
     lambda op, _: _is_pure(op),
@@ -77,5 +93,6 @@ CONV_REQUIREMENTS = (
     non_negative_strides,
     _STATIC,
     _SIZES,
+    _STEPS,
     _ONE_ARITHMETIC,
 )

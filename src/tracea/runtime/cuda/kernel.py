@@ -28,6 +28,7 @@ class GpuKernel:
         self._assumptions = assumptions
         self._function = driver.load(cubin, source.name, shared_bytes=launch_of(source).shared_bytes)
         self._workspace: dict[tuple[int, str], tuple[int, int]] = {}
+        self._outgrown: list[int] = []  # launches that were bound before may still be started
         self._lock = threading.Lock()
 
     def bind(
@@ -72,10 +73,13 @@ class GpuKernel:
         self.start(self.bind(stream=stream, **arguments), stream=stream)
 
     def close(self) -> None:
-        """Give the workspace back."""
+        """Give the workspace back, once no stream that it was for is at work; what was bound must not be started."""
         with self._lock:
-            for address, _ in self._workspace.values():
+            for stream in {stream for stream, _ in self._workspace}:
+                self._driver.synchronize(stream)
+            for address in (*self._outgrown, *(address for address, _ in self._workspace.values())):
                 self._driver.release(address)
+            self._outgrown.clear()
             self._workspace.clear()
 
     def _space(self, integers: Mapping[str, int], stream: int) -> dict[str, int]:
@@ -86,9 +90,7 @@ class GpuKernel:
                 address, there = self._workspace.get((stream, name), (0, -1))
                 if there < needed:
                     if there >= 0:
-                        # Work that still uses the old memory may be under way.
-                        self._driver.synchronize(stream)
-                        self._driver.release(address)
+                        self._outgrown.append(address)
                     address = self._driver.allocate(needed)
                     self._workspace[stream, name] = (address, needed)
                 found[name] = address

@@ -60,6 +60,8 @@ TRACEA_API int32_t tracea_program_is_long(const tracea_program* program);
 // The thread count of a call that names none: the override, else torch's for this thread, else OpenMP's, else the cores allowed.
 TRACEA_API int32_t tracea_threads(void);
 TRACEA_API void tracea_threads_override(int32_t threads);  // 0 takes it back
+// The process is the child of a fork from before this library was loaded, which hears of later ones itself.
+TRACEA_API void tracea_mark_forked(void);
 // Looks for an OpenMP runtime and for torch among the loaded libraries; called by tracea_program_create too.
 TRACEA_API void tracea_refresh(void);
 // The file of the OpenMP runtime whose threads are used, or "" for the launcher's own pool.

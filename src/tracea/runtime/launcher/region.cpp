@@ -226,6 +226,8 @@ TRACEA_API int32_t tracea_threads(void) {
     return cores_allowed();
 }
 
+TRACEA_API void tracea_mark_forked() { __atomic_store_n(&tracea_launcher::forked, 1, __ATOMIC_RELAXED); }
+
 TRACEA_API void tracea_threads_override(int32_t threads) { __atomic_store_n(&tracea_launcher::overridden, threads, __ATOMIC_RELAXED); }
 
 TRACEA_API const char* tracea_thread_source(void) {
