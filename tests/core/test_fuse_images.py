@@ -87,3 +87,12 @@ def test_of_two_whose_results_are_added_each_keeps_its_own_norm(over_pixels: boo
     assert [len(op.epilogue.operands) for op in (first, last) if isinstance(op, Conv2dOp)] == [2, 3]
     assert all(isinstance(node.op, Conv2dOp) for node in kernels(result.graph)[:2])
     check_same(graph, result.graph, rng)
+
+
+def test_pixels_of_a_row_major_convolution_stay_as_their_readers_know_them(rng: np.random.Generator) -> None:
+    graph = Graph()
+    x, w = graph.add_input((2, 3, 6, 5), name="x"), graph.add_constant((4, 3, 1, 1), name="w")
+    pixels = graph.add_view(ViewKind.PERMUTE, graph.add_conv2d(x, w), axes=TO_PIXELS)
+    done = graph.add_pointwise(activation("relu"), pixels, name="done")
+    graph.set_outputs(graph.add_view(ViewKind.PERMUTE, done, axes=TO_IMAGE))
+    check_same(graph, FuseImages().apply(graph), rng)

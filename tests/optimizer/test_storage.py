@@ -18,8 +18,8 @@ import pytest
 import tracea
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
 from tracea.optimizer import Outcome, OutcomeKind, StudyKey, TrialRecord, TrialStore
-from tracea.optimizer.records import encode_record
-from tracea.optimizer.storage import MIGRATIONS, fingerprint
+from tracea.optimizer.records import encode_record, fingerprint
+from tracea.optimizer.storage import MIGRATIONS
 
 WRITER = Path(__file__).parent / "store_writer.py"
 DATA = Path(__file__).parent / "data"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -178,9 +179,13 @@ def _part(record: Record, only: str) -> Record:
 
 def _measured(stored: Record, only: str | None, progress: Progress) -> Record:
     """Measure the suite of a baseline as it was measured: same threads, against the peers that it names."""
+    from tracea.bench.peers import FAMILIES
     from tracea.bench.run import run_suite
 
-    families = {peer.partition(".")[0] for row in stored.rows for peer in row.ratios}
+    named = {
+        peer for row in stored.rows for peer in row.ratios
+    }  # such as "torch.mm(out=)" or "Inductor flex_attention"
+    families = {family for family in FAMILIES if any(re.match(rf"{family}\b", peer, re.IGNORECASE) for peer in named)}
     (record,) = run_suite(
         stored.suite,
         against=tuple(sorted(families)) or ("torch",),

@@ -17,7 +17,7 @@ from tracea.core.expr import Binary, Constant, Expr, Input, Unary
 from tracea.core.function import BinaryFunction, UnaryFunction
 from tracea.core.op import Op, PairsOp, PointwiseOp, ReduceKind, ReduceOp
 
-__all__ = ["computed_in", "has_wide_arithmetic", "is_narrowed", "is_stored_as_computed"]
+__all__ = ["computed_in", "has_wide_arithmetic", "is_narrowed", "is_stored_as_computed", "is_widened"]
 
 _WIDE: Final = frozenset({DType.F64, DType.I64, DType.I32})  # f32 does not hold their values
 
@@ -54,6 +54,19 @@ def has_wide_arithmetic(op: Op) -> bool:
 def is_narrowed(fused: Op, *parts: Op) -> bool:
     """Tell whether an op would be computed in f32 though one of the ops that it does the work of needs f64."""
     return computed_in(_types(fused)) is DType.F32 and any(map(has_wide_arithmetic, parts))
+
+
+def is_widened(fused: Op, *parts: Op) -> bool:
+    """Tell whether an op would be computed in f64 for an integer's sake though a part is rounded to f32 by itself.
+
+    What a sum is rounded to moves its last places; what is cut off to an integer or compared with a number may jump.
+    """
+    types = _types(fused)
+    return computed_in(types) is DType.F64 and DType.F64 not in types and any(map(_rounds, parts))
+
+
+def _rounds(op: Op) -> bool:
+    return isinstance(op, PointwiseOp) and computed_in(_types(op)) is DType.F32 and not _is_exact(op.expr)
 
 
 def _types(op: Op) -> frozenset[DType]:

@@ -98,6 +98,7 @@ def evaluate(data: Any) -> dict[str, Any]:
         )
         pairs = zip(timed["candidate"].samples_us, timed["reference"].samples_us, strict=True)
         samples = tuple(reference_ms * mine / other for mine, other in pairs)
+        bench.forget(candidate)
         latency_ms = statistics.median(samples)
     return {"kind": "ok", "latency_ms": latency_ms, "samples_ms": list(samples)}
 
@@ -247,6 +248,7 @@ class _Bench:
             # A packed weight belongs to its program: other weights, another program.
             digest = hashlib.blake2b(b"".join(inputs[index].tobytes() for index in self.constants)).digest()
             if digest not in programs:
+                programs.clear()  # each holds a packed weight, and a judgement has dozens
                 programs[digest] = self._compiled(candidate, inputs)
             self._run(programs[digest], inputs, out)
 
@@ -266,6 +268,10 @@ class _Bench:
             compiled = self._compiled(candidate, inputs)
             self._timed[candidate] = compiled.program.bound(*self._free(inputs), out=out, threads=self.threads)
         return self._timed[candidate]
+
+    def forget(self, candidate: Candidate) -> None:
+        """Give back what a candidate holds, such as its packed weight."""
+        self._timed.pop(candidate, None)
 
     def reference_ms(self, candidate: Candidate) -> float:
         """Return the latency of a reference as it was first measured here."""

@@ -58,7 +58,7 @@ def _sums(found: GraphExplanation) -> Iterator[str]:
     if limit is not None and beside:
         least += f" ({beside} of the {different} use matrix tiles, which may beat their limits: those are of vectors)"
     if found.latency_us is not None:
-        share = "" if limit is None else f"; the time is {found.latency_us / limit:.2f} times that"
+        share = "" if not limit else f"; the time is {found.latency_us / limit:.2f} times that"
         title, origin = "Measured", ""
         if found.shipped == different:
             title, origin = "Shipped", ", none of them measured here"

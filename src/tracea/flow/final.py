@@ -155,19 +155,20 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         heats = _heats(function, request, finalists, searched, libraries)
     if not heats:
         return  # ended from outside: what the last final said still holds, and there will be another
-    for trial in earlier:
-        if trial.retimed_ms is not None:
-            store().retime(trial.id, None)
-    for heat in heats:
-        for trial, outcome in heat.ours:
-            if not outcome.is_ok:
-                _record(trial.record.key, trial.record.schedule, seed, outcome)
     decisive = next((heat for heat in reversed(heats) if heat.has_finisher), heats[-1])
-    for trial, outcome in decisive.ours:
-        if outcome.is_ok:
-            _retime(trial.id, outcome)
-    for name, outcome in decisive.libraries:
-        _record(study_key(op, name, threads, constants), {}, seed, outcome)
+    with store().at_once():  # half a final would decide, and two at once would mix
+        for trial in verified(op, threads, constants):  # another process may have had one meanwhile
+            if trial.retimed_ms is not None:
+                store().retime(trial.id, None)
+        for heat in heats:
+            for trial, outcome in heat.ours:
+                if not outcome.is_ok:
+                    _record(trial.record.key, trial.record.schedule, seed, outcome)
+        for trial, outcome in decisive.ours:
+            if outcome.is_ok:
+                _retime(trial.id, outcome)
+        for name, outcome in decisive.libraries:
+            _record(study_key(op, name, threads, constants), {}, seed, outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,9 @@ from tracea.doctor.policy import Winner, similarity
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidSchedule
 from tracea.kernels.registry import VARIANTS
 from tracea.optimizer.priors import Hero, load_heroes
+from tracea.optimizer.records import fingerprint
 from tracea.optimizer.space import Value
-from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore, fingerprint
+from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore
 from tracea.runtime.cache import default_store, private_root
 from tracea.semantic.schedule import Schedule
 
@@ -30,6 +31,7 @@ __all__ = [
     "known_variants",
     "packable",
     "recalled",
+    "refused",
     "schedule_of",
     "store",
     "study_key",
@@ -151,6 +153,16 @@ def verified(op: Op, threads: int, constants: Iterable[int] = ()) -> list[Stored
     found = _asked(lambda kept: _trials(kept, key))
     last = {_tried(trial): trial.record.outcome.is_ok for trial in found}
     return [trial for trial in found if trial.record.outcome.is_ok and last[_tried(trial)]]
+
+
+def refused(op: Op, threads: int, constants: Iterable[int] = ()) -> frozenset[tuple[str, str]]:
+    """Return the schedules of ``op``, each a variant and its key, of which the last that was said here is a failure."""
+    key = study_key(op, "", threads, constants)
+    last = {
+        (each.record.key.variant, schedule_of(each.record.schedule).key): each.record.outcome.is_ok
+        for each in _asked(lambda kept: _trials(kept, key))
+    }
+    return frozenset(schedule for schedule, is_ok in last.items() if not is_ok)
 
 
 def _trials(kept: TrialStore, key: StudyKey) -> list[StoredTrial]:

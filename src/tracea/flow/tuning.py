@@ -20,7 +20,7 @@ from tracea.errors import InvalidOption
 from tracea.flow.asked import check_constants, check_guided, check_listener, check_op, check_timeable
 from tracea.flow.compile import decision_for
 from tracea.flow.final import FinalTime, final_times, has_final, rivals, run_final
-from tracea.flow.history import failure
+from tracea.flow.history import failure, refused, schedule_of
 from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.flow.room import require_room
 from tracea.flow.search import GuidanceListener, Search
@@ -61,11 +61,17 @@ class Tuned:
     final: tuple[FinalTime, ...] = ()
     is_used_up: bool = False
     refused_libraries: Mapping[str, str] = field(default_factory=dict[str, str])
+    refused: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def best(self) -> Trial | None:
-        """The fastest verified trial of ours, or None."""
-        good = [trial for trials in self.trials.values() for trial in trials if trial.is_ok]
+        """The fastest verified trial of ours that no final refused, or None."""
+        good = [
+            trial
+            for variant, trials in self.trials.items()
+            for trial in trials
+            if trial.is_ok and (variant, schedule_of(trial.schedule).key) not in self.refused
+        ]
         return min(good, key=lambda trial: trial.latency_ms or float("inf"), default=None)
 
 
@@ -150,6 +156,7 @@ def _searched(search: Search, variants: Sequence[Variant], *, library: bool) -> 
     return Tuned(
         op=op,
         trials=trials,
+        refused=refused(op, threads, constants),
         decision=decision_for(op, search.target, threads=threads, constants=constants, library=library),
         fresh=search.fresh,
         seconds=time.monotonic() - search.started,

@@ -10,6 +10,7 @@ import msgspec
 
 from tracea.core.op import Op
 from tracea.doctor import Decision
+from tracea.doctor.installed import torch_install
 from tracea.flow.certificates import code_digest
 from tracea.flow.evaluate import Candidate, judge_candidate
 from tracea.flow.history import study_key
@@ -69,6 +70,7 @@ def _unheard(step: str) -> None:
 def _text(op: Op, decision: Decision, schedule: Schedule, threads: int) -> str:
     from tracea.doctor import host
 
-    if find(decision.variant).is_library:
-        return ""
+    if find(decision.variant).is_library:  # whose kernel is another with another version
+        installed = torch_install()
+        return "" if installed is None else f"torch {installed.version}"
     return build(op, decision.variant, schedule, for_threads(host(), threads), kept=True).source.text

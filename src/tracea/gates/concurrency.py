@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tracea.gates.comparison import compare_output
+from tracea.gates.guarded import Poison
 from tracea.gates.verdict import Check
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class _Caller:
 
     def run_beside(self, run: Run, other: _Caller) -> None:
         """Run, and note whether the other one was in a run of its own then, or began one."""
+        self.output.poison(Poison.NAN)  # else what a run leaves out would be right by the run before
         inside, begun = other.is_inside, other.begun
         self.begun += 1
         self.is_inside = True
@@ -95,6 +97,7 @@ def check_concurrency(run: Run, benches: tuple[Bench, Bench], cases: Sequence[Ca
                 started = time.monotonic()
                 caller.run(run)
                 caller.seconds = time.monotonic() - started
+                caller.look()  # by itself it has to be right too: it is in a thread of its own
                 caller.alone = caller.output.content()
             barrier.wait()
             until = time.monotonic() + _MOST_S

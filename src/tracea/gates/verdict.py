@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -85,7 +86,7 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain JSON values."""
-        return {"passed": self.passed, **msgspec.to_builtins(self)}
+        return {"passed": self.passed, **_finite(msgspec.to_builtins(self))}
 
     def to_json(self) -> str:
         """Return the verdict as JSON text."""
@@ -109,6 +110,15 @@ class Verdict:
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
+
+
+def _finite(value: Any) -> Any:
+    """Return JSON values in which infinities and NaN, which JSON has not, are words."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in cast("list[Any]", value)]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def failed_checks(text: str) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
 """TrialStore: every trial that was ever run, in one SQLite file that several processes share.
 
-Write-ahead logging lets readers and a writer go on at once; each trial is one committed transaction, so a process
-that is killed loses at most the trial under way. A record is JSON, decoded strictly against its type; a record that
-does not decode is skipped with one warning and never guessed at. The file's schema is versioned, and an older file is
-migrated in place when it is opened.
+Write-ahead logging lets readers and a writer go on at once; each trial is one transaction, so a process that is killed
+loses at most the trial under way. A record is JSON, decoded strictly against its type; one that does not decode is
+skipped with one warning. The file's schema is versioned, and an older file is migrated when it is opened.
 """
 
 from __future__ import annotations
@@ -19,25 +18,16 @@ import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
-from tracea.optimizer.records import (
-    StoredTrial,
-    StudyKey,
-    TrialRecord,
-    decode_record,
-    encode_record,
-    fingerprint,
-    require_credible,
-)
+from tracea.optimizer.records import StoredTrial, StudyKey, TrialRecord, decode_record, encode_record, require_credible
 from tracea.optimizer.schema import COLUMNS, LATER, MIGRATIONS, Row, digest_of
 from tracea.optimizer.trial import OutcomeKind
 
-__all__ = ["MIGRATIONS", "StoredTrial", "StudyKey", "TrialRecord", "TrialStore", "fingerprint"]
+__all__ = ["MIGRATIONS", "StoredTrial", "StudyKey", "TrialRecord", "TrialStore"]
 
 _BUSY_SECONDS: Final = 60.0
 
@@ -63,9 +53,7 @@ class TrialStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -324,11 +312,20 @@ class TrialStore:
         return self._connection
 
     @contextmanager
+    def at_once(self) -> Generator[None]:
+        """Keep all that is added and retimed in the block, or nothing of it; no other process writes meanwhile."""
+        with self._transaction():
+            yield
+
+    @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
         if self.unwritable is not None:
             raise CacheUnwritable(path=self.path, detail=self.unwritable.detail)
         with self._lock:
             connection = self._guarded(self._current)
+            if connection.in_transaction:  # of this thread, which has the lock: the outer one ends it
+                yield connection
+                return
             with self._typed():
                 connection.execute("BEGIN IMMEDIATE")
                 try:

@@ -18,7 +18,7 @@ from tracea.errors import CacheError, InvalidOption
 from tracea.optimizer.budget import Budget
 from tracea.optimizer.samplers import Sampler
 from tracea.optimizer.space import Row
-from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
+from tracea.optimizer.storage import StoredTrial, StudyKey, TrialRecord, TrialStore
 from tracea.optimizer.trial import NotStarted, Outcome, OutcomeKind, Trial
 
 # One-shot timings mis-rank near-equals by 20 to 40 % on a shared machine: this many leaders meet in one interleaved
@@ -196,10 +196,14 @@ class Study:
         if self._store is None or self._key is None or self._is_resumed:
             return
         self._is_resumed = True
+        latest: dict[Row, StoredTrial] = {}  # the last word on a row: a final may have refused what passed as a trial
         for stored in self._store.find(study=self._key):
             row = self.sampler.space.encode(stored.record.schedule)
-            if row is None or any(trial.row == row for trial in self._trials):
-                continue  # the space has changed since, or another process tried the same row
+            if row is not None:  # else the space has changed since
+                latest[row] = stored
+        for row, stored in latest.items():
+            if any(trial.row == row for trial in self._trials):
+                continue
             trial = Trial(
                 number=len(self._trials),
                 row=row,

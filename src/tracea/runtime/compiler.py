@@ -227,8 +227,10 @@ def compile_object(
     ingredients = _ingredients(text, compiler, flags, isa, identity)
     key = content_key(ingredients)
     loaded = _registry.libraries.get(key)
-    if loaded is not None and loaded.path.exists():  # which may have been collected since it was loaded
-        return key, loaded.path
+    if loaded is not None:
+        if loaded.path.exists():
+            return key, loaded.path
+        default_store().remove(key)  # it was collected since it was loaded, perhaps in part
     search = tuple(f"-I{folder}" for folder in folders)
 
     def build(place: Path) -> None:

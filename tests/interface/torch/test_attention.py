@@ -89,6 +89,23 @@ def test_attention_is_one_kernel_that_computes_what_eager_does(name: str) -> Non
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(9, 8), (2, 9, 8)])
+def test_weights_times_themselves_are_products(shape: tuple[int, ...]) -> None:
+    module = Line(lambda x: torch.linalg.matrix_power(torch.softmax(x @ x.mT, -1), 2))
+    x = values(*shape)
+    torch.testing.assert_close(
+        tracea.optimize(module, (x,), budget=None, threads=1)(x), module(x), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_more_rows_than_may_share_a_key_head_are_products() -> None:
+    codebook = values(1, 8, 16)
+    module, x = Line(lambda x: torch.softmax(x @ codebook.mT, -1) @ codebook), values(1100, 5, 16)
+    torch.testing.assert_close(
+        tracea.optimize(module, (x,), budget=None, threads=1)(x), module(x), rtol=1e-4, atol=1e-5
+    )
+
+
 def test_heads_inside_tokens_are_read_and_written_where_they_lie() -> None:
     captured = capture(SelfAttention(is_causal=True).eval(), (values(2, 9, 32),))
     kinds = [type(node.op).__name__ for node in captured.graph.nodes]

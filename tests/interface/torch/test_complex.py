@@ -208,6 +208,15 @@ def test_a_module_may_ask_complex_numbers_how_they_lie() -> None:
         assert torch.equal(fast(given), module(given))
 
 
+def test_a_module_that_asks_whether_numbers_are_conjugated_is_not_told_of_others() -> None:
+    module = Calls(lambda _, z: z * 2 if z.is_conj() else z * 3)
+    z = torch.randn(3, 4, dtype=torch.cfloat)
+    fast = tracea.optimize(module, (z,), budget=None, listener=lambda *_: None)
+    assert torch.equal(fast(z), z * 3)
+    with pytest.raises(InvalidInput, match=r"is_conj\(\) True"):
+        fast(z.conj())
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     "called",

@@ -3,7 +3,8 @@
 A fused value is no longer rounded to the storage type of the node that is gone: results come out closer to the
 reference, never further. ``keep_rounding=True`` keeps each rounding as a cast. Integer and bool nodes always keep
 theirs, since it is their meaning. Ops are kept apart where one of them computes in f64, since a value between them
-or an operand is of f64 or a wide integer, and the two as one op, by the types at its ends, would compute in f32.
+or an operand is of f64 or a wide integer, and the two as one op, by the types at its ends, would compute in f32; and
+where one that rounds to f32 would, for the sake of an integer beside it, no longer be rounded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tracea.core.arithmetic import is_narrowed
+from tracea.core.arithmetic import is_narrowed, is_widened
 from tracea.core.dtype import DType
 from tracea.core.expr import MAX_DEPTH, MAX_SIZE, Cast, Expr, Input
 from tracea.core.graph import Graph, Node
@@ -122,7 +123,7 @@ def with_epilogue(producer: Node, node: Node, pointwise: PointwiseOp, limits: _L
     if expr is None or len(operands.names) > limits.max_operands:
         return None
     fused_op = replace(op, epilogue=Epilogue(expr, tuple(operands.types)), out=pointwise.infer())
-    if is_narrowed(fused_op, op, pointwise):
+    if is_narrowed(fused_op, op, pointwise) or is_widened(fused_op, pointwise):
         return None
     return _merged(node, producer, fused_op, (*producer.inputs[:main], *operands.names))
 
@@ -151,7 +152,7 @@ def _fuse_prologue(draft: Draft, node: Node, limits: _Limits) -> bool:
             continue
         expr, operands = merged
         fused = replace(op, x=tuple(operands.types), prologue=expr, out=op.infer())
-        if is_narrowed(fused, op, producer.op):
+        if is_narrowed(fused, op, producer.op) or is_widened(fused, op, producer.op):
             continue
         draft.put(_merged(node, producer, fused, (*operands.names, *extras)))
         draft.remove(name)
@@ -172,7 +173,7 @@ def _fuse_chain(draft: Draft, node: Node, limits: _Limits) -> bool:
             continue
         expr, operands = merged
         fused = replace(op, expr=expr, inputs=tuple(operands.types))
-        if is_narrowed(fused, op, producer.op):
+        if is_narrowed(fused, op, producer.op) or is_widened(fused, op, producer.op):
             continue
         draft.put(_merged(node, producer, fused, tuple(operands.names)))
         draft.remove(name)

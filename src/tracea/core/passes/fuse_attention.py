@@ -27,6 +27,8 @@ _MOST_OPERANDS = 4
 # What attention is for, and its kernels take: larger heads, or more of them, stay products.
 _MOST_SIZE = 256
 _MOST_HEADS = 4096
+_MOST_SHARING = 1024  # of a head of keys
+_MOST_BATCH = 65536
 _SWAPPED = {2: (1, 0), 3: (0, 2, 1), 4: (0, 1, 3, 2)}
 
 
@@ -111,7 +113,7 @@ def _fuse(draft: Draft, node: Node, values: Mapping[str, Any]) -> None:
     if not _is_plain(second) or not node.type.is_contiguous or node.type.elements == 0:
         return
     scores = _scores(draft, node.inputs[0])
-    if scores is None or scores.product.k == 0:
+    if scores is None or scores.product.k == 0 or node.inputs[1] in scores.inner:  # weights times themselves
         return
     if max(len(lead) for lead in (scores.lead, scores.product.batch, second.batch)) > _AXES - 2:
         return  # heads in groups of their own axis stay products
@@ -282,7 +284,10 @@ def _attention(
 ) -> AttentionOp | None:
     q, k, v = (each.type for each in taken)
     types = tuple(draft.nodes[name].type for name in scores.operands)
-    if q.static_shape[1] > _MOST_HEADS or max(q.static_shape[3], v.static_shape[3]) > _MOST_SIZE:
+    batch, heads = q.static_shape[:2]
+    if batch > _MOST_BATCH or heads > min(_MOST_HEADS, _MOST_SHARING * k.static_shape[1]):
+        return None
+    if max(q.static_shape[3], v.static_shape[3]) > _MOST_SIZE:
         return None
     if any(stride < 0 for tensor in (q, k, v, *types) for stride in tensor.strides):
         return None  # a flip: products copy it

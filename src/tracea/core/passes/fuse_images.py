@@ -56,6 +56,8 @@ def _fuse(draft: Draft, name: str, limits: FuseEpilogue) -> None:
         fused = with_epilogue(producer, made, over_images, limits)
         if fused is None or not isinstance(fused.op, Conv2dOp):
             continue
+        if producer.type.with_dtype(node.op.out_dtype).permuted(TO_PIXELS) != node.type:
+            continue  # the pixels' readers were told of others: the convolution is row-major
         for each in images:
             if each.id not in draft.nodes:
                 draft.put(each)

@@ -75,7 +75,9 @@ def _of_these_alone(captured: Captured, inputs: tuple[Any, ...], asked: set[str]
     places = tuple(map(Place.of, given)) if asked & OF_PLACES else None
     gradients = tuple(tensor.requires_grad for tensor in given) if "requires_grad" in asked else None
     strides = tuple(tensor.stride() for tensor in given) if asked - {"requires_grad"} else None
-    spec = replace(captured.input_spec, strides=strides, places=places, gradients=gradients)
+    conjugated = tuple(map(torch.Tensor.is_conj, given)) if "is_conj" in asked else None
+    facts = {"strides": strides, "places": places, "gradients": gradients, "conjugated": conjugated}
+    spec = replace(captured.input_spec, **facts)
     return replace(captured, input_spec=spec)
 
 

@@ -30,7 +30,7 @@ OF_MEMORY: Final = frozenset(
 )
 OF_STRIDES: Final = frozenset({"is_contiguous", "stride"})
 OF_PLACES: Final = frozenset({"_base", "_is_view", "_typed_storage", "storage", "storage_offset", "untyped_storage"})
-_OF_ONE_CALL: Final = OF_STRIDES | OF_PLACES | {"dim_order", "requires_grad"}
+_OF_ONE_CALL: Final = OF_STRIDES | OF_PLACES | {"dim_order", "is_conj", "requires_grad"}
 _FACTS: Final = frozenset(
     {
         *("shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "__len__", "dtype", "device", "layout"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, exp, select, tanh
 
-__all__ = ["CEIL", "EXPM1", "LOG1P", "TRUNC", "floor"]
+__all__ = ["CEIL", "EXPM1", "FLOOR", "LOG1P", "TRUNC", "floor"]
 
 _X: Final = Input(0)
 
@@ -34,5 +34,6 @@ def _log1p() -> Expr:
 
 LOG1P: Final = _log1p()
 EXPM1: Final = select(_X < 88.0, tanh(_X * 0.5) * (exp(_X) + 1.0), exp(_X))  # tanh(z / 2) (exp(z) + 1) = exp(z) - 1
+FLOOR: Final = floor(_X)
 CEIL: Final = -floor(-_X)
 TRUNC: Final = select(_X < 0.0, CEIL, floor(_X))

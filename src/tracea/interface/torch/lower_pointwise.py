@@ -10,6 +10,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import (
     Binary,
     BinaryFunction,
+    Cast,
     Constant,
     Expr,
     Input,
@@ -61,6 +62,7 @@ __all__ = [
     "rsub",
     "selu",
     "softplus",
+    "stepping",
     "sub",
     "unary",
     "where",
@@ -83,6 +85,16 @@ def of_one(expr: Expr) -> Lowered:
 
     def lower(low: Lowering, x: Node, *_: Any) -> Node:
         return low.pointwise(expr, x)
+
+    return lower
+
+
+def stepping(expr: Expr) -> Lowered:
+    """Return the lowering to an expression that jumps at whole numbers: of 16 bits the operand is rounded before."""
+
+    def lower(low: Lowering, x: Node, *_: Any) -> Node:
+        narrow = x.type.dtype in NARROW
+        return low.pointwise(expr.substitute({0: Cast(X, x.type.dtype)}) if narrow else expr, x)
 
     return lower
 

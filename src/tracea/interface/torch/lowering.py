@@ -190,7 +190,10 @@ class Lowering:
             return x
         if dtype.holds(x.type.dtype):
             return self.pointwise(Input(0), x, dtype=dtype, exact=True)
-        return self.pointwise(Cast(Input(0), dtype), x, dtype=dtype, exact=True)
+        value: Expr = Input(0)
+        if x.type.dtype.is_float and not dtype.is_float:
+            value = Cast(value, x.type.dtype)  # also where what made x is computed without rounding: integers jump
+        return self.pointwise(Cast(value, dtype), x, dtype=dtype, exact=True)
 
     def copy(self, x: Node) -> Node:
         """Append a row-major copy."""

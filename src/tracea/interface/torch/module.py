@@ -272,7 +272,7 @@ def _plain_types(spec: InputSpec) -> tuple[_Plain, ...] | None:
     """Return shapes, element types and strides (None: row-major) where a call is tensors alone; None elsewhere."""
     placeholders = tuple([0] * len(spec.types))
     is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
-    asks = any(each is not None for each in (spec.gradients, spec.strides, spec.places))
+    asks = any(each is not None for each in (spec.gradients, spec.strides, spec.places, spec.conjugated))
     if not is_flat or asks or not all(isinstance(type_.layout, StridedLayout | None) for type_ in spec.types):
         return None
     return tuple(_plain_type(type_, is_pairs=index in spec.pairs) for index, type_ in enumerate(spec.types))

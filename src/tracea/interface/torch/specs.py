@@ -53,7 +53,8 @@ class InputSpec:
     other inputs that not every value of their type may be in, ``small`` what those may be at most whose integers are
     computed with. ``strides`` has those of the example's tensors where the module asks for them, and ``gradients``
     which of them asked for a gradient where it asks for that: to others it may give another result. ``places`` has
-    where in its storage each lies, where the module asks; ``pairs`` are the positions of complex ones.
+    where in its storage each lies, ``conjugated`` which are lazily so, where the module asks; ``pairs`` are the
+    positions of complex ones.
     """
 
     tree: pytree.TreeSpec
@@ -65,6 +66,7 @@ class InputSpec:
     strides: tuple[tuple[int, ...], ...] | None = None
     gradients: tuple[bool, ...] | None = None
     places: tuple[Place, ...] | None = None
+    conjugated: tuple[bool, ...] | None = None
     limited: tuple[int, ...] = field(init=False)
     pairs: tuple[int, ...] = field(init=False)
 
@@ -270,6 +272,11 @@ def check_facts(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
                     expected=place,
                     remedy="the module asks for it: give a tensor that lies so (x.clone()), or optimize it for this",
                 )
+    if spec.conjugated is not None:
+        for tensor, wanted, name in zip(tensors, spec.conjugated, spec.names, strict=True):
+            if tensor.is_conj() is not wanted:
+                remedy = "the module asks for it: give tensor.resolve_conj(), or optimize it for this"
+                raise InvalidInput(field=name, got=f"is_conj() {not wanted}", expected=wanted, remedy=remedy)
     if spec.gradients is not None:
         for tensor, wanted, name in zip(tensors, spec.gradients, spec.names, strict=True):
             if tensor.requires_grad is not wanted:
