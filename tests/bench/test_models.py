@@ -91,6 +91,14 @@ def test_contender_that_computes_something_else_is_refused() -> None:
     for wrong in (good * 1.01, good * float("nan")):
         with pytest.raises(VerdictFailed, match="inductor"):
             models._check("inductor", wrong, good)
+    nothing = torch.tensor([1.0, -torch.inf, torch.nan, torch.inf])  # where eager has them too
+    models._check("same", nothing.clone(), nothing)
+    models._check("same", torch.tensor([True, False]), torch.tensor([True, False]))
+    models._check("same", torch.ones(0), torch.ones(0))
+    models._check("same", good.bfloat16() * 1.01, good.bfloat16())
+    for wrong in (nothing.flip(0), torch.tensor([1.0, 5.0, torch.nan, torch.inf])):
+        with pytest.raises(VerdictFailed, match="inductor"):
+            models._check("inductor", wrong, nothing)
 
 
 @pytest.fixture(scope="module")

@@ -199,3 +199,24 @@ def test_only_the_finals_in_doubt_take_place_again(monkeypatch: pytest.MonkeyPat
     doubtful.add(wide)
     assert made.repeat_doubtful_finals()
     assert again == [wide]
+
+
+def test_a_final_that_is_killed_while_it_is_written_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=29, n=38, k=27)
+    schedules = searched(op, [1.0, 1.1, 1.2])
+    monkeypatch.setattr(final, "_ranked", Races(dict.fromkeys(schedules, 1.0)))
+    written, retime = [], final._retime
+
+    def killed(*given: object) -> None:
+        if written:
+            raise KeyboardInterrupt
+        written.append(given)
+        retime(*given)
+
+    monkeypatch.setattr(final, "_retime", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert not final.has_final(op, 1)
+    monkeypatch.setattr(final, "_retime", retime)
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert final.has_final(op, 1)

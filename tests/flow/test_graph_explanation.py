@@ -131,3 +131,9 @@ def test_row_kinds_of_the_graph_are_those_of_the_op() -> None:
     (_, rows) = explain_graph(two_products_and_a_softmax(), target="avx2").kernels
     assert rows.op.kind is RowKind.SOFTMAX  # type: ignore[attr-defined]
     assert targets.load("avx2").isa in str(rows.explanation)
+
+
+def test_a_graph_that_computes_nothing_is_explained() -> None:
+    graph = tracea.Graph()
+    graph.add_input((4, 4))
+    assert "0 " in str(tracea.explain(graph))

@@ -116,7 +116,7 @@ def _finite(value: Any) -> Any:
     """Return JSON values in which infinities and NaN, which JSON has not, are words."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(part) for part in cast("list[Any]", value)]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
