@@ -164,6 +164,8 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.mean.dim": rows.reduction(ReduceKind.MEAN),
     "aten.sum.default": rows.reduction(ReduceKind.SUM),
     "aten.sum.dim_IntList": rows.reduction(ReduceKind.SUM),
+    **{f"aten.any.{kind}": rows.whether(ReduceKind.MAX) for kind in ("default", "dim", "dims")},
+    **{f"aten.all.{kind}": rows.whether(ReduceKind.MIN) for kind in ("default", "dim", "dims")},
     "aten.amax.default": rows.reduction(ReduceKind.MAX),
     "aten.max.default": rows.reduction(ReduceKind.MAX),
     "aten.max.dim": places.extreme_with_place(ReduceKind.MAX),

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["as_exact_floats", "fused_rms_norm", "layer_norm", "native_layer_norm", "reduction", "rms_norm", "row"]
+__all__ = [
+    "as_exact_floats",
+    "fused_rms_norm",
+    "layer_norm",
+    "native_layer_norm",
+    "reduction",
+    "rms_norm",
+    "row",
+    "whether",
+]
 
 
 def row(kind: RowKind) -> Callable[..., Node]:
@@ -111,6 +120,20 @@ def reduction(kind: ReduceKind) -> Callable[..., Node]:
             x = low.cast(x, low.dtype)  # as torch converts them
         image = images.mean_of_image(low, kind, x, chosen, keepdims=keepdims)
         return image or low.reduce(kind, x, chosen or range(x.type.rank), keepdims=keepdims)
+
+    return lower
+
+
+def whether(kind: ReduceKind) -> Callable[..., Node]:
+    """Return the lowering of whether any element is not zero, the largest of a mask, or none is, the smallest."""
+
+    def lower(low: Lowering, x: Node, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Node:
+        if x.type.is_static and x.type.elements == 0:
+            return low.filled(float(kind is ReduceKind.MIN), low.shape)
+        mask, chosen = low.cast(x, DType.BOOL), [axes] if isinstance(axes, int) else list(axes or ())
+        if x.type.rank == 0:
+            return low.cast(mask, low.dtype)
+        return _of_whole_numbers(low, kind, mask, chosen or range(x.type.rank), keepdims=keepdims)
 
     return lower
 
