@@ -182,9 +182,8 @@ def _measured(stored: Record, only: str | None, progress: Progress) -> Record:
     from tracea.bench.peers import FAMILIES
     from tracea.bench.run import run_suite
 
-    named = {
-        peer for row in stored.rows for peer in row.ratios
-    }  # such as "torch.mm(out=)" or "Inductor flex_attention"
+    # A record keeps what peers are called, such as "torch.mm(out=)" or "Inductor flex_attention".
+    named = {peer for row in stored.rows for peer in row.ratios}
     families = {family for family in FAMILIES if any(re.match(rf"{family}\b", peer, re.IGNORECASE) for peer in named)}
     (record,) = run_suite(
         stored.suite,

@@ -77,6 +77,8 @@ def amin_backward(grad: Any, x: Any, dim: Dims = None, keepdim: bool = False, *,
 def prod_backward(grad: Any, x: Any, dim: Dims = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """Return the gradient of ``prod(x, dim, keepdim)`` for x: the product of the other elements, zeros among them too.
 
+    Without a zero among them it is the product over the element, as torch's: NaN where the element is infinite.
+
     Raises: as :func:`sum_backward`.
     """
     return _dispatch()(grad, x, out, "prod", 0.0, flag("keepdim", keepdim), *dim_numbers(dim))
