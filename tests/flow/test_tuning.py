@@ -135,6 +135,9 @@ def test_a_schedule_that_fails_the_final_no_longer_counts(monkeypatch):
     assert last.record.outcome.kind is OutcomeKind.CRASHED
     assert dict(fastest.schedule) not in [trial.record.schedule for trial in verified(op, 1)]
     assert dict(decided(op, library=False).schedule) != dict(fastest.schedule)
+    again = tracea.tune(op, budget=Budget(trials=3), variant="gemm.direct").best
+    assert again is not None
+    assert dict(again.schedule) != dict(fastest.schedule)
     assert len([trial for trial in verified(op, 1) if trial.retimed_ms is not None]) == 3  # two of ours, the library
 
 

@@ -174,3 +174,28 @@ def test_a_regression_beside_what_is_unclear_is_a_regression() -> None:
     verdict = Verdict(subject="s", checks=(slow, noisy), seed=None)
     assert not verdict.is_unclear
     assert verdict.lines[0] == "s: FAILED, 1 of 2 checks failed, 1 too noisy to tell"
+
+
+@pytest.mark.parametrize(
+    ("peer", "family"),
+    [
+        ("torch.mm(out=)", "torch"),
+        ("torch addmm, gelu, add", "torch"),
+        ("onnxruntime prepacked", "onnxruntime"),
+        ("openvino f32", "openvino"),
+        ("Inductor flex_attention", "inductor"),
+    ],
+)
+def test_a_baseline_is_measured_beside_the_peers_that_it_names(
+    *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: str, family: str
+) -> None:
+    stored, asked = tmp_path / "stored.json", list[tuple[str, ...]]()
+    write(stored, record((1.1, 1.0, 1.2), peer=peer))
+
+    def run_suite(_suite: str, *, against: tuple[str, ...], **_: object) -> list[Record]:
+        asked.append(against)
+        return [record((1.1, 1.0, 1.2), peer=peer)]
+
+    monkeypatch.setattr("tracea.bench.run.run_suite", run_suite)
+    assert cli.main(["gate", "--baseline", str(stored)]) == 0
+    assert asked[0] == (family,)
