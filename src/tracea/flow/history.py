@@ -151,17 +151,14 @@ def verified(op: Op, threads: int, constants: Iterable[int] = ()) -> list[Stored
     """Return the trials of ``op`` that ended well here, oldest first, without schedules that failed later."""
     key = study_key(op, "", threads, constants)
     found = _asked(lambda kept: _trials(kept, key))
-    last = {_tried(trial): trial.record.outcome.is_ok for trial in found}
+    last = _last_said(found)
     return [trial for trial in found if trial.record.outcome.is_ok and last[_tried(trial)]]
 
 
-def refused(op: Op, threads: int, constants: Iterable[int] = ()) -> frozenset[tuple[str, str]]:
-    """Return the schedules of ``op``, each a variant and its key, of which the last that was said here is a failure."""
+def refused(op: Op, threads: int, constants: Iterable[int] = ()) -> frozenset[tuple[str, Schedule]]:
+    """Return the variants of ``op`` with the schedule of which the last that was said here is a failure."""
     key = study_key(op, "", threads, constants)
-    last = {
-        (each.record.key.variant, schedule_of(each.record.schedule).key): each.record.outcome.is_ok
-        for each in _asked(lambda kept: _trials(kept, key))
-    }
+    last = _last_said(_asked(lambda kept: _trials(kept, key)))
     return frozenset(schedule for schedule, is_ok in last.items() if not is_ok)
 
 
@@ -269,6 +266,11 @@ def _best_first(trials: list[StoredTrial]) -> list[StoredTrial]:
     return sorted(
         good, key=lambda trial: (trial.retimed_ms is None, trial.retimed_ms or trial.record.outcome.latency_ms)
     )
+
+
+def _last_said(found: Iterable[StoredTrial]) -> dict[tuple[str, Schedule], bool]:
+    """Return of each schedule whether its latest trial ended well."""
+    return {_tried(trial): trial.record.outcome.is_ok for trial in found}
 
 
 def _tried(trial: StoredTrial) -> tuple[str, Schedule]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
-from tracea.core.op import Epilogue, Op, PointwiseOp, ReduceOp, SourceOp, StatisticsOp
+from tracea.core.op import Epilogue, PointwiseOp, ReduceOp, SourceOp, StatisticsOp
 from tracea.core.passes.draft import Draft
 from tracea.core.tensor_type import TensorType
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
@@ -36,7 +36,7 @@ class StageReductions:
         for name in draft.order():
             node = draft.nodes[name]
             if isinstance(node.op, ReduceOp | StatisticsOp) and self._lacks_a_kernel(node.op):
-                _exchange(draft, node)
+                _exchange(draft, node, node.op)
         return draft.finish()
 
     def _lacks_a_kernel(self, op: ReduceOp | StatisticsOp) -> bool:
@@ -44,12 +44,12 @@ class StageReductions:
         return known and not candidates(op, self.target)
 
 
-def _exchange(draft: Draft, node: Node) -> None:
+def _exchange(draft: Draft, node: Node, op: ReduceOp | StatisticsOp) -> None:
     """Put the stages before a node and the last of them in its place."""
     stages = Graph()
-    sources = [stages.add_input(type_) for type_ in node.op.operands]
+    sources = [stages.add_input(type_) for type_ in op.operands]
     names = {source.id: name for source, name in zip(sources, node.inputs, strict=True)}
-    last = _staged(stages, node.op, sources)
+    last = _staged(stages, op, sources)
     for stage in stages:
         if isinstance(stage.op, SourceOp):
             continue
@@ -59,10 +59,9 @@ def _exchange(draft: Draft, node: Node) -> None:
         names[stage.id] = name
 
 
-def _staged(graph: Graph, op: Op, sources: list[Node]) -> Node:
+def _staged(graph: Graph, op: ReduceOp | StatisticsOp, sources: list[Node]) -> Node:
     if isinstance(op, StatisticsOp):
         return add_statistics(graph, op, sources, threads=1)
-    assert isinstance(op, ReduceOp)  # as all that lack a kernel
     nodes, extras = sources[: len(op.x)], sources[len(op.x) :]
     bare = replace(op, epilogue=Epilogue(Input(0)), out=None)
     wide = TensorType(op.shape, wide_type(*(node.type.dtype for node in nodes), bare.infer().dtype))

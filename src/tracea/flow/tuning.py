@@ -32,6 +32,7 @@ from tracea.optimizer.space import SearchSpace
 from tracea.optimizer.trial import Trial
 from tracea.profiler.machine import cores_allowed
 from tracea.runtime.native import check_threads
+from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
 __all__ = ["Tuned", "check_timed_threads", "search_space", "tune"]
@@ -50,6 +51,7 @@ class Tuned:
     ``final`` is the last comparison in turns, best first: its times decide, those of ``trials`` say what to compare.
     ``guidance`` says of each variant that was searched what the policy left out and put first, and why. ``is_used_up``:
     every schedule that may be tried was. ``refused_libraries``: those without a time in the final, each with why.
+    ``refused`` are schedules of which the last word was a failure, such as the final's.
     """
 
     op: Op
@@ -61,7 +63,7 @@ class Tuned:
     final: tuple[FinalTime, ...] = ()
     is_used_up: bool = False
     refused_libraries: Mapping[str, str] = field(default_factory=dict[str, str])
-    refused: frozenset[tuple[str, str]] = frozenset()
+    refused: frozenset[tuple[str, Schedule]] = frozenset()
 
     @property
     def best(self) -> Trial | None:
@@ -70,7 +72,7 @@ class Tuned:
             trial
             for variant, trials in self.trials.items()
             for trial in trials
-            if trial.is_ok and (variant, schedule_of(trial.schedule).key) not in self.refused
+            if trial.is_ok and (variant, schedule_of(trial.schedule)) not in self.refused
         ]
         return min(good, key=lambda trial: trial.latency_ms or float("inf"), default=None)
 

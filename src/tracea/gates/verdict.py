@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
+from tracea.core.codec import encode
 from tracea.errors import InvalidOption, VerdictFailed
 
 __all__ = ["Check", "Verdict", "failed_checks"]
@@ -85,8 +85,10 @@ class Verdict:
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as plain JSON values."""
-        return {"passed": self.passed, **_finite(msgspec.to_builtins(self))}
+        """Return the verdict as plain JSON values; an error without a bound is a word there."""
+        told = msgspec.to_builtins(self)
+        checks = [{name: encode(value) for name, value in check.items()} for check in told["checks"]]
+        return {"passed": self.passed, **told, "checks": checks}
 
     def to_json(self) -> str:
         """Return the verdict as JSON text."""
@@ -110,15 +112,6 @@ class Verdict:
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
-
-
-def _finite(value: Any) -> Any:
-    """Return JSON values in which infinities and NaN, which JSON has not, are words."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in cast("list[Any]", value)]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def failed_checks(text: str) -> tuple[str, ...]:
