@@ -75,6 +75,14 @@ def test_a_workspace_that_grows_once_is_not_a_leak() -> None:
     assert judge(grow, OP, seed=1).passed
 
 
+@pytest.mark.parametrize("kept", [0, 48])
+def test_what_is_made_before_a_run_is_not_what_the_run_keeps(kept: int) -> None:
+    run = with_every_run(lambda: LIBC.malloc(kept) if kept else None)
+    verdict = judge(run, OP, seed=1, prepare=lambda inputs: LIBC.malloc(1 << 20))
+    assert [check.name for check in verdict.failures] == ["no memory kept"] * bool(kept), str(verdict)
+    assert all(check.figure < 1 << 20 for check in verdict.failures), str(verdict)
+
+
 def passed_on(blocks: int, kept: int) -> Callable[[Sequence[Array], Array], None]:
     """A kernel whose threads free what its caller allocated, but for ``kept`` blocks."""
 

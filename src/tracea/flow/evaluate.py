@@ -15,6 +15,7 @@ import hashlib
 import math
 import secrets
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,7 @@ __all__ = ["Candidate", "Request", "against_libraries", "evaluate", "judge_candi
 
 _PAIRS: Final = 9
 _BATCH_US: Final = 4_000.0
+_CALLERS: Final = 2  # at once, each with a weight of its own
 _REPEATS: Final = 2  # hashes and stability runs of a trial; the winner is judged by all
 
 
@@ -242,21 +244,12 @@ class _Bench:
         """
         if quick not in self._cases:
             self._cases[quick] = build_cases(self.op, np.random.default_rng(self.seed), QUICK if quick else ALL)
-        programs: dict[bytes, Compiled] = {}
-
-        def run(inputs: Sequence[np.ndarray[Any, Any]], out: np.ndarray[Any, Any]) -> None:
-            # A packed weight belongs to its program: other weights, another program.
-            digest = hashlib.blake2b(b"".join(inputs[index].tobytes() for index in self.constants)).digest()
-            if digest not in programs:
-                programs.clear()  # each holds a packed weight, and a judgement has dozens
-                programs[digest] = self._compiled(candidate, inputs)
-            self._run(programs[digest], inputs, out)
-
+        run = _Run(self, candidate)
         name = f"{candidate.variant} {candidate.schedule}"
         if quick:
             few = _REPEATS
             return judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[True], hashes=few, runs=few)
-        verdict = judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[False])
+        verdict = judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[False], prepare=run.prepare)
         if not verdict.passed or find(candidate.variant).is_library:
             return verdict
         return replace(verdict, checks=(*verdict.checks, *check_fences(run, self.op, self._cases[False][0])))
@@ -265,8 +258,8 @@ class _Bench:
         """Return a call without arguments that runs a candidate on arrays that are always the same."""
         if candidate not in self._timed:
             inputs, out = self._operands()
-            compiled = self._compiled(candidate, inputs)
-            self._timed[candidate] = compiled.program.bound(*self._free(inputs), out=out, threads=self.threads)
+            compiled = self.compiled(candidate, inputs)
+            self._timed[candidate] = compiled.program.bound(*self.free(inputs), out=out, threads=self.threads)
         return self._timed[candidate]
 
     def forget(self, candidate: Candidate) -> None:
@@ -282,7 +275,8 @@ class _Bench:
             self._reference_ms[candidate] = timed["reference"].median_us / 1e3
         return self._reference_ms[candidate]
 
-    def _compiled(self, candidate: Candidate, inputs: Sequence[np.ndarray[Any, Any]]) -> Compiled:
+    def compiled(self, candidate: Candidate, inputs: Sequence[np.ndarray[Any, Any]]) -> Compiled:
+        """Return the candidate's program for the weights among ``inputs``, which it keeps packed."""
         return compile_node(
             self.op,
             {index: inputs[index] for index in self.constants},
@@ -291,10 +285,8 @@ class _Bench:
             schedule=Schedule.parse(candidate.schedule) if candidate.schedule else None,
         )
 
-    def _run(self, compiled: Compiled, inputs: Sequence[np.ndarray[Any, Any]], out: np.ndarray[Any, Any]) -> None:
-        compiled.program.run(*self._free(inputs), out=out, threads=self.threads)
-
-    def _free(self, inputs: Sequence[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], ...]:
+    def free(self, inputs: Sequence[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], ...]:
+        """Return the inputs that a call is given: all but the constant ones."""
         return tuple(array for index, array in enumerate(inputs) if index not in self.constants)
 
     def _operands(self) -> tuple[list[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
@@ -305,6 +297,32 @@ class _Bench:
                 guarded.fill(rng.standard_normal(guarded.array.shape).astype(guarded.array.dtype))
         arrays = [guarded.array for guarded in self._arrays]
         return arrays[:-1], arrays[-1]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A candidate as the gates run it: for each weight a program of its own, of which the last ones are kept."""
+
+    bench: _Bench
+    candidate: Candidate
+    _programs: dict[bytes, Compiled] = field(default_factory=dict[bytes, Compiled])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, inputs: Sequence[np.ndarray[Any, Any]], out: np.ndarray[Any, Any]) -> None:
+        self._program_for(inputs).program.run(*self.bench.free(inputs), out=out, threads=self.bench.threads)
+
+    def prepare(self, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Pack the weight among ``inputs``, and take the workspace, which is the program's too, in a run of its own."""
+        self(inputs, GuardedArray.of(self.bench.op.infer()).array)
+
+    def _program_for(self, inputs: Sequence[np.ndarray[Any, Any]]) -> Compiled:
+        digest = hashlib.blake2b(b"".join(inputs[index].tobytes() for index in self.bench.constants)).digest()
+        with self._lock:
+            if digest not in self._programs:
+                while len(self._programs) >= _CALLERS:  # each holds a packed weight, and a judgement has dozens
+                    del self._programs[next(iter(self._programs))]
+                self._programs[digest] = self.bench.compiled(self.candidate, inputs)
+            return self._programs[digest]
 
 
 def _clock(threads: int) -> Callable[[], int]:

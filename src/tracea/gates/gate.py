@@ -20,7 +20,7 @@ from tracea.gates.concurrency import check_concurrency
 from tracea.gates.correctness import Bench, Run, check_correctness
 from tracea.gates.determinism import HASHES, check_determinism
 from tracea.gates.distribution import Distribution
-from tracea.gates.memory import MINIMUM_RUNS, MemoryWatch
+from tracea.gates.memory import MINIMUM_RUNS, MemoryWatch, Prepare
 from tracea.gates.operands import check_operands
 from tracea.gates.stability import RUNS, check_stability
 from tracea.gates.verdict import Check, Verdict
@@ -44,6 +44,7 @@ def judge(
     hashes: int = HASHES,
     runs: int = RUNS,
     concurrent: bool = True,
+    prepare: Prepare | None = None,
 ) -> Verdict:
     """Judge ``run(inputs, out)`` as a kernel of ``op``.
 
@@ -52,8 +53,9 @@ def judge(
     ``run`` fills ``out``, which comes poisoned and laid out as ``op.infer()`` says, from arrays laid out as
     ``op.operands`` say. Inputs are fresh in every call unless ``seed`` or ``cases`` say otherwise; a search that
     judges many candidates of one op builds the ``cases`` once. Without ``concurrent`` no two threads run it at once: it
-    is given to one caller at a time, as a device's stream is. A kernel that fails the correctness gate is not run
-    again.
+    is given to one caller at a time, as a device's stream is. ``prepare(inputs)`` makes what runs on these inputs need
+    and keep, such as a packed weight: it is called before each run that is watched for what it keeps. A kernel that
+    fails the correctness gate is not run again.
     """
     number = secrets.randbits(32) if seed is None else seed
     rng = np.random.default_rng(number)
@@ -65,7 +67,7 @@ def judge(
         widest = next((case for case in drawn if case.name == Distribution.WIDE.value), drawn[0])
         others = [case for case in drawn if case is not widest] or [widest]
         checks += (check_determinism(run, bench, widest, others[0], hashes=hashes),)
-        watched = MemoryWatch(run)
+        watched = MemoryWatch(run, prepare)
         enough = runs >= MINIMUM_RUNS  # else nobody asks what was kept, and to read it takes longer than a small kernel
         checks += (check_stability(watched if enough else run, bench, drawn, runs=runs),)
         alone = check_operands(run, bench, op, drawn, rng) if enough else None

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tracea.gates.verdict import Check
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from tracea.gates.correctness import Run
 
-__all__ = ["MINIMUM_RUNS", "MemoryWatch"]
+__all__ = ["MINIMUM_RUNS", "MemoryWatch", "Prepare"]
+
+Prepare: TypeAlias = Callable[[Sequence["NDArray[Any]"]], object]  # makes what a run on these inputs needs
 
 MINIMUM_RUNS: Final = 8  # fewer say little about most of them
 _STATM: Final = Path("/proc/self/statm")
@@ -34,13 +36,16 @@ _LEAST_BLOCK: Final = 4 * ctypes.sizeof(ctypes.c_size_t)
 class MemoryWatch:
     """A kernel whose runs are watched; ``check`` says what they kept."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, prepare: Prepare | None = None) -> None:
         self._run = run
+        self._prepare = prepare
         self._added: list[tuple[int, int]] = []
         self._opened: list[int] = []
 
     def __call__(self, inputs: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
-        """Run the kernel, and note what the process holds afterwards that it did not hold before."""
+        """Prepare and run the kernel, and note what the process holds after the run that it did not hold before it."""
+        if self._prepare is not None:
+            self._prepare(inputs)
         open_before, before = _open_files(), _held()
         self._run(inputs, out)
         after, open_after = _held(), _open_files()
