@@ -181,6 +181,10 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         ],
         (torch.stack([X, 0.0 * X]),),
     ),
+    "aten.var_mean.correction": (lambda x: aten.var_mean.correction(x, [-1], correction=0, keepdim=True), (Z,)),
+    "aten.std_mean.correction": (lambda x: aten.std_mean.correction(x)[::-1], (Z,)),
+    "aten.var_mean.dim": (lambda x: aten.var_mean.dim(x, [0], False)[0], (Z,)),
+    "aten.std_mean.dim": (lambda x: aten.std_mean.dim(x, [-1])[1], (Z,)),
     "aten.std.dim": (lambda x: aten.std.dim(x, [-1]), (Z,)),
     "aten.batch_norm.default": (
         lambda x, m, v, w, b: aten.batch_norm.default(x, w, b, m, v, False, 0.1, 1e-5, False),
@@ -207,6 +211,8 @@ POINTWISE: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.expm1.default": (aten.expm1.default, (X,)),
     "aten.ceil.default": (lambda x: aten.ceil.default(x * 3.0), (X,)),
     "aten.trunc.default": (lambda x: aten.trunc.default(x * 3.0), (X,)),
+    "aten.round.default": (lambda x, y: (aten.round.default(x * 3.0), aten.round.default(y)), (X, TENTHS)),
+    "aten.exp2.default": (lambda x: aten.exp2.default(x * 5.0), (X,)),
     "aten.sign.default": (aten.sign.default, (SPECIAL,)),
     "aten.isnan.default": (aten.isnan.default, (SPECIAL,)),
     "aten.nan_to_num.default": (

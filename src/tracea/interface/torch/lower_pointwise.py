@@ -45,6 +45,7 @@ __all__ = [
     "comparison",
     "convert",
     "elu",
+    "exp2",
     "fill",
     "filled",
     "gelu",
@@ -90,9 +91,14 @@ def of_one(expr: Expr) -> Lowered:
 
 
 def stepping(expr: Expr) -> Lowered:
-    """Return the lowering to an expression that jumps at whole numbers: of 16 bits the operand is rounded before."""
+    """Return the lowering to an expression that jumps at whole numbers, which integers are: they stay as they are.
+
+    Of 16 bits the operand is rounded before.
+    """
 
     def lower(low: Lowering, x: Node, *_: Any) -> Node:
+        if not x.type.dtype.is_float:
+            return low.pointwise(X, x)
         narrow = x.type.dtype in NARROW
         return low.pointwise(expr.substitute({0: Cast(X, x.type.dtype)}) if narrow else expr, x)
 
@@ -153,6 +159,11 @@ def power(low: Lowering, base: Operand, exponent: Operand) -> Node:
     if number == _OF_RSQRT and low.dtype is not DType.F16 and not isinstance(exponent, Node):
         return _rounded(low, Unary(UnaryFunction.RSQRT, X), base)
     return _rounded(low, Binary(BinaryFunction.POW, X, Constant(number)), base)
+
+
+def exp2(low: Lowering, x: Node) -> Node:
+    """Lower 2 to the power of x, which a power is to its own accuracy and the exponential of a product is not."""
+    return power(low, 2.0, x)
 
 
 def comparison(function: BinaryFunction) -> Lowered:

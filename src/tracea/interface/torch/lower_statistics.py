@@ -13,13 +13,13 @@ from tracea.core.op import CumulativeSumOp, Epilogue, ReduceKind, ReduceOp, Stat
 from tracea.core.tensor_type import TensorType, static
 from tracea.flow.channel_groups import add_group_scale, has_narrow_groups
 from tracea.interface.torch.lower_pointwise import batch_norm
-from tracea.interface.torch.lower_rows import as_exact_floats
+from tracea.interface.torch.lower_rows import as_exact_floats, reduction
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["cumulative_sum", "group_norm", "instance_norm", "variance", "vector_norm"]
+__all__ = ["cumulative_sum", "group_norm", "instance_norm", "variance", "variance_and_mean", "vector_norm"]
 
 
 def variance(*, root: bool) -> Callable[..., Node]:
@@ -52,6 +52,25 @@ def variance(*, root: bool) -> Callable[..., Node]:
             out=TensorType(low.shape, low.dtype),
         )
         return low.graph.add(op, [x], name=low.label(""))
+
+    return lower
+
+
+def variance_and_mean(*, root: bool) -> Callable[..., tuple[Node | None, Node | None]]:
+    """Return the lowering of the variance over some axes or all, or of its root, and of the mean, as far as read."""
+    spread, mean = variance(root=root), reduction(ReduceKind.MEAN)
+
+    def lower(
+        low: Lowering,
+        x: Node,
+        axes: Sequence[int] | None = None,
+        correction: float | bool | None = None,
+        keepdims: bool = False,
+    ) -> tuple[Node | None, Node | None]:
+        return (
+            spread(low, x, axes, correction, keepdims) if 0 in low.asked else None,
+            mean(low, x, axes or range(x.type.rank), keepdims) if 1 in low.asked else None,
+        )
 
     return lower
 
