@@ -12,8 +12,10 @@ from tracea.core.op import PairSpans
 from tracea.core.plain_shape import axes_remedy
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.interface.block_masks import read_block_mask
+from tracea.interface.operands import FLOATS
 from tracea.interface.whole_numbers import read_whole, read_wholes
 from tracea.kernels.attention.spans import Band, span_tables
+from tracea.runtime.buffers import view
 from tracea.semantic.tile_builders import TileGrid, block_sparse_tiles, dense_tiles, ragged_tiles
 from tracea.semantic.tile_table import TileTable
 
@@ -98,11 +100,11 @@ def listed_pairs(
 
 
 def _shape(name: str, array: Any) -> tuple[int, ...]:
-    shape = tuple(map(int, getattr(array, "shape", ())))
+    shape = view(array, name, FLOATS).shape
     if len(shape) != 4:
         raise InvalidShape(
             field=name,
-            got=shape or type(array).__name__,
+            got=shape,
             expected="(batch, heads, tokens, size)",
             remedy=axes_remedy(name, len(shape), 4),
         )

@@ -10,13 +10,14 @@ import numpy as np
 from tracea.core.op import BlockSparseOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.block_masks import read_block_mask
-from tracea.interface.operands import Given, check_same_dtype, dispatched, inner_remedy, word
+from tracea.interface.operands import FLOATS, Given, check_same_dtype, dispatched, inner_remedy, word
 from tracea.interface.results import compile_as_views, filled
 from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
+from tracea.runtime.buffers import view
 from tracea.semantic.tile_builders import masked_factor_tiles
 
 __all__ = ["block_sparse_matmul"]
@@ -48,29 +49,18 @@ def block_sparse_matmul(
     if size > _LARGEST_BLOCK:
         remedy = "use tracea.ops.gemm where one block is the whole factor"
         raise InvalidOp(field="block_size", got=size, expected=f"1 to {_LARGEST_BLOCK}", remedy=remedy)
-    if out is not None and tuple(getattr(out, "shape", ())) != (rows, columns):
-        got = tuple(getattr(out, "shape", ())) or type(out).__name__
+    if out is not None and (got := view(out, "out", FLOATS).shape) != (rows, columns):
         raise InvalidShape(field="out", got=got, expected=(rows, columns), remedy="give an out of the result's shape")
-    if _factor(factor, mask.shape, (rows, depth, columns), size) == "b":
-        return _multiply(a, b, mask, size, out, is_turned=False)
-    # (a @ b)ᵀ = bᵀ @ aᵀ, whose second factor has the blocks
-    return _multiply(a, b, np.ascontiguousarray(mask.T), size, out, is_turned=True)
-
-
-def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any, *, is_turned: bool) -> Any:
-    depth, columns = (int(size) for size in (a.shape[::-1] if is_turned else b.shape))
-    chunk = chunk_of(float(mask.mean()) if mask.size else 0.0, depth, block, host())
-    tables = _tables(mask.tobytes(), depth, columns, block, chunk)
-    return _dispatch()(a, b, *tables, out, block, chunk, is_turned)
+    is_turned = _factor(factor, mask.shape, (rows, depth, columns), size) == "a"
+    if is_turned:  # (a @ b)ᵀ = bᵀ @ aᵀ, whose second factor has the blocks
+        mask, columns = np.ascontiguousarray(mask.T), rows
+    chunk = chunk_of(float(mask.mean()) if mask.size else 0.0, depth, size, host())
+    tables = _tables(mask.tobytes(), depth, columns, size, chunk)
+    return _dispatch()(a, b, *tables, out, size, chunk, is_turned)
 
 
 def _extents(a: Any, b: Any) -> tuple[int, int, int]:
-    for name, array in (("a", a), ("b", b)):
-        if not hasattr(array, "shape"):
-            raise InvalidDType(
-                field=name, got=type(array).__name__, expected="a tensor or an array", remedy="give both factors"
-            )
-    shapes: dict[str, tuple[int, ...]] = {name: tuple(map(int, x.shape)) for name, x in (("a", a), ("b", b))}
+    shapes = {name: view(array, name, FLOATS).shape for name, array in (("a", a), ("b", b))}
     ranks = {len(shape) for shape in shapes.values()}
     if ranks != {2} or shapes["a"][1] != shapes["b"][0]:
         raise InvalidShape(

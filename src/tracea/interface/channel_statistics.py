@@ -17,8 +17,9 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.channel_moments import add_channel_statistics
 from tracea.flow.compile import compile_graph
+from tracea.flow.reduction import wide_type
 from tracea.interface.operands import Given, dispatched
-from tracea.interface.results import compile_as_views
+from tracea.interface.results import compile_as_views, filled
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -49,12 +50,16 @@ def _dispatch_statistics() -> Any:
     return dispatched(_OF_STATISTICS, _missed_statistics)
 
 
-def _missed_statistics(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_statistics(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(_OF_STATISTICS, arrays, out)
     given.check_floats()
-    _check_elements(given.type(0))
+    x = given.type(0)
+    _check_elements(x)
+    if x.static_shape[1] == 0:
+        of_none = TensorType((0,), wide_type(x.dtype))
+        return tuple(filled(arrays[0], of_none, None, 0.0) for _ in range(3))
     graph = Graph()
-    found = add_channel_statistics(graph, graph.add_input(given.type(0)), threads=threads)
+    found = add_channel_statistics(graph, graph.add_input(x), threads=threads)
     graph.set_outputs(*(graph.add_view(ViewKind.RESHAPE, node, shape=node.type.shape[1:2]) for node in found))
     return compile_graph(graph, threads=threads, name="channel_statistics").program
 

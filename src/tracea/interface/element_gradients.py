@@ -19,7 +19,9 @@ from tracea.core.op import CumulativeSumOp, PointwiseOp, ReduceKind, SumRowsOp, 
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
+from tracea.flow.places import EXACT_IN_F32
 from tracea.flow.reduction import add_reduction
+from tracea.flow.room import require_memory
 from tracea.interface.layouts import kept_layout
 from tracea.interface.operands import INDICES, Given, dispatched
 from tracea.interface.reductions import axis_of
@@ -215,8 +217,9 @@ def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     nodes = [node if node.type.is_contiguous else graph.add_pointwise(Input(0), node) for node in nodes]
     nodes = [graph.add_view(ViewKind.RESHAPE, node, shape=spread) for node in nodes]
     extent = count if grad.rank else 1
-    own = TensorType((extent, *(1,) * len(rest)), DType.F64)
-    values = {"own": np.arange(extent, dtype=np.float64).reshape(own.static_shape)}
+    own = TensorType((extent, *(1,) * len(rest)), DType.F32 if extent <= EXACT_IN_F32 else DType.F64)
+    require_memory(f"the places along an axis of {extent}", own.nbytes, remedy="take the gradient in parts")
+    values = {"own": np.arange(extent, dtype=own.dtype.numpy).reshape(own.static_shape)}
     nodes.append(graph.add_constant(own, name="own"))
     expr = select(Binary(BinaryFunction.EQ, Input(1), Input(2)), Input(0), 0.0)
     result = TensorType((*lead, extent, *rest), grad.dtype)

@@ -204,6 +204,10 @@ class Fused:
             )
         if head in _ROWS:
             row = _ROWS[head]
+            if types[0].rank == 0:
+                raise InvalidShape(
+                    field="operand 0", got=(), expected="rows: a tensor with axes", remedy="give a number as x[None]"
+                )
             return RowOp(kind=row, x=(types[0],), epilogue=epilogue, eps=row.usual_eps, out=out)
         op = PointwiseOp(expr=epilogue.expr, inputs=tuple(types), out_dtype=types[0].dtype)
         wanted = op.infer()

@@ -43,15 +43,15 @@ def grouped_gemm(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidInput: offsets that
     descend or lie beyond the rows; InvalidOp for an unknown activation.
     """
-    rows, groups = _extents(x, weights)
+    rows, groups, depth, columns = _extents(x, weights)
     first, number = _tables(_ends(offsets, groups, rows), rows)
-    if x.shape[1] == 0:
-        x, weights = (_zeros(like, shape) for like, shape in ((x, (rows, 1)), (weights, (groups, 1, weights.shape[2]))))
+    if depth == 0:
+        x, weights = (_zeros(like, shape) for like, shape in ((x, (rows, 1)), (weights, (groups, 1, columns))))
     return _dispatch()(x, weights, bias, first, number, out, activation)
 
 
-def _extents(x: Any, weights: Any) -> tuple[int, int]:
-    """Return rows and groups: what is wrong with both is said before tables are made of so many rows."""
+def _extents(x: Any, weights: Any) -> tuple[int, int, int, int]:
+    """Return rows, groups, depth and columns: what is wrong is said before tables are made of so many rows."""
     given = {name: view(array, name, FLOATS) for name, array in (("x", x), ("weights", weights))}
     for name, each in given.items():
         if not each.dtype.is_float:
@@ -73,7 +73,8 @@ def _extents(x: Any, weights: Any) -> tuple[int, int]:
             expected=f"{_MOST_ROWS} rows and groups at most",
             remedy="multiply the rows of some groups at a time",
         )
-    return rows, groups
+    _, depth, columns = shapes["weights"]
+    return rows, groups, depth, columns
 
 
 def _ends(offsets: Any, groups: int, rows: int) -> bytes:

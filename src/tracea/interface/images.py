@@ -14,9 +14,10 @@ from tracea.errors import InvalidOp
 from tracea.flow.sections import Part, Section, compile_sections
 from tracea.interface.convolution_shapes import check_axes, check_filters, meant_padding
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_filter_bias, check_same_dtype, dispatched
+from tracea.interface.operands import FLOATS, Given, check_filter_bias, check_same_dtype, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import pair, whole_number
+from tracea.runtime.buffers import view
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -66,7 +67,7 @@ def _padding(weight: Any, padding: Any, stride: tuple[int, int], dilation: tuple
         return pair("padding", padding, 0)
     if padding == "valid":
         return 0, 0
-    taps = tuple(getattr(weight, "shape", ()))[-2:]
+    taps = view(weight, "weight", FLOATS).shape[-2:]
     around = [gap * (int(tap) - 1) for gap, tap in zip(dilation, taps, strict=False)]
     if padding != "same" or stride != (1, 1) or len(around) != 2 or any(size % 2 for size in around):
         raise InvalidOp(

@@ -115,7 +115,9 @@ def adaptive_max_pool2d(
 
 def _grid(output_size: Any) -> tuple[int, int]:
     """Return the numbers of windows along rows and columns, ``_KEPT`` for None."""
-    if not isinstance(output_size, list | tuple) or None not in output_size:
+    if not isinstance(output_size, list | tuple) or all(
+        each is not None for each in cast("Sequence[Any]", output_size)
+    ):
         return pair("output_size", output_size, 1)
     given = cast("Sequence[Any]", output_size)
     known = [1 if size is None else size for size in given]

@@ -87,7 +87,9 @@ def prod_backward(grad: Any, x: Any, dim: Dims = None, keepdim: bool = False, *,
 def var_backward(
     grad: Any, x: Any, dim: Dims = None, *, correction: float = 1.0, keepdim: bool = False, out: Any = None
 ) -> Any:
-    """Return the gradient of ``var(x, dim)`` for x: ``2 (x - mean) / (n - correction)``; NaN where that is 0.
+    """Return the gradient of ``var(x, dim)`` for x: ``2 (x - mean) / (n - correction)``.
+
+    Where n is ``correction`` that is infinite, and NaN at the mean.
 
     Raises: as :func:`sum_backward`; InvalidOp: ``correction`` is no finite number.
     """
@@ -179,7 +181,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     if x.rank == 0:
         source, shape, axes = graph.add_view(ViewKind.RESHAPE, source, shape=(1,)), (1,), (0,)
     nodes = [source, _spread(graph, gradient, shape, axes)]
-    divisor = max(0.0, math.prod(shape[axis] for axis in axes) - correction)
+    divisor = math.prod(shape[axis] for axis in axes) - correction
     statistics, expr = _slope(name, divisor)
     stated = given.result if given.result is not None and x.rank else TensorType(shape, x.dtype)
     op = StatisticsOp(x=tuple(node.type for node in nodes), axes=axes, statistics=statistics, expr=expr, out=stated)
@@ -208,7 +210,7 @@ def _slope(name: str, divisor: float) -> tuple[tuple[Statistic, ...], Expr]:
             mean, squares = Statistic(ReduceKind.MEAN, _X), Statistic(ReduceKind.SUM, away * away)
             if name == "var":
                 return (mean,), _G * (away * (Constant(2.0) / Constant(divisor)))
-            root = Unary(UnaryFunction.SQRT, _SECOND / Constant(divisor))
+            root = Unary(UnaryFunction.SQRT, _SECOND / Constant(max(0.0, divisor)))  # as std has it
             slope = away / (root * Constant(divisor))
             return (mean, squares), select(Binary(BinaryFunction.EQ, root, Constant(0.0)), 0.0, _G * slope)
 

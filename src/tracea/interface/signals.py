@@ -246,13 +246,15 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     )
 
 
-def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(_OF_GRAD_INPUT, arrays, out)
     numbers, shape, allowed = attributes[:4], attributes[4:7], attributes[7]
     grad, weight = factors_of(given, "conv1d_grad_input", 3)
     same_shape(grad, check_forward("conv1d_grad_input", shape, weight.static_shape, numbers))
     forward = _forward(TensorType(shape, grad.dtype), weight, numbers)
     y = given.result_type(like_signal(grad, shape))
+    if 0 in grad.static_shape:  # of no images or no filters: a sum of nothing
+        return filled(arrays[0], y, out, 0.0)
     whole = Transposed(
         x=one_row(grad),
         w=forward.w,

@@ -179,13 +179,15 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     )
 
 
-def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(_OF_GRAD_INPUT, arrays, out)
     numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
     grad, weight = factors_of(given, "conv2d_grad_input", 4)
     forward = _forward(TensorType(shape, grad.dtype), weight, numbers)
     same_shape(grad, forward.shape)
     y = given.result_type(like_image(grad, shape, grad.dtype))
+    if 0 in grad.static_shape:  # of no images or no filters: a sum of nothing
+        return filled(arrays[0], y, out, 0.0)
     whole = Transposed(
         x=grad,
         w=weight,

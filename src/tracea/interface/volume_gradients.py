@@ -164,12 +164,14 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     return _compiled(whole.by_fewest_sums(), inputs, y, threads, library=allowed, name="conv_transpose3d")
 
 
-def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(_OF_GRAD_INPUT, arrays, out)
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
     grad, weight = factors_of(given, "conv3d_grad_input", 5)
     same_shape(grad, check_forward("conv3d_grad_input", shape, weight.static_shape, numbers))
     y = given.result_type(like_volume(grad, shape, grad.dtype))
+    if 0 in grad.static_shape:  # of no images or no filters: a sum of nothing
+        return filled(arrays[0], y, out, 0.0)
     whole = VolumeTransposed(x=grad, w=weight, y=y, **_named(numbers)).by_fewest_sums()
     return _compiled(whole, (grad, weight), y, threads, library=allowed, name="conv3d_grad_input")
 

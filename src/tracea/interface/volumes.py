@@ -16,9 +16,10 @@ from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
 from tracea.interface.convolution_shapes import check_filters, check_forward, factors_of, meant_padding
 from tracea.interface.keywords import tells_keywords
-from tracea.interface.operands import Given, check_filter_bias, dispatched
+from tracea.interface.operands import FLOATS, Given, check_filter_bias, dispatched
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import triple, whole_number
+from tracea.runtime.buffers import view
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -64,7 +65,7 @@ def conv3d(
 def _padding(weight: Any, padding: str, stride: Triple, dilation: Triple) -> Triple:
     if padding == "valid":
         return 0, 0, 0
-    taps = tuple(getattr(weight, "shape", ()))[-3:]
+    taps = view(weight, "weight", FLOATS).shape[-3:]
     around = [gap * (int(tap) - 1) for gap, tap in zip(dilation, taps, strict=False)]
     if padding != "same" or stride != (1, 1, 1) or len(around) != 3 or any(size % 2 for size in around):
         raise InvalidOp(

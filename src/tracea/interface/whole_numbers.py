@@ -39,7 +39,7 @@ def read_wholes(values: Any) -> tuple[int, ...] | None:
         if str(getattr(values, "dtype", "")).startswith("torch."):
             values = _in_place(values)
         each: tuple[Any, ...] = tuple(values.tolist() if hasattr(values, "tolist") else values)
-    except (TypeError, RuntimeError):  # RuntimeError: of a tensor that has no data
+    except Exception:  # a number, a tensor that has no data, or whatever the caller's own sequence raises
         return None
     numbers = [read_whole(value) for value in each]
     return None if None in numbers else tuple(number for number in numbers if number is not None)

@@ -123,6 +123,13 @@ TRACEA_INLINE V round_integer(V v, bool) {
     return select(not_equal(v, zero<V>()), broadcast<V>(typename V::element(1)), zero<V>());
 }
 
+template <class Storage>
+TRACEA_INLINE Storage stored(const Storage* p) {
+    return *p;
+}
+// Bytes that somebody calls booleans, as a mask of 0 and 255, may hold what no bool of C++ does.
+TRACEA_INLINE bool stored(const bool* p) { return *reinterpret_cast<const unsigned char*>(p) != 0; }
+
 // A float that rounded up to the end of a 32- or 64-bit integer type is that end.
 template <class Storage, class T>
 TRACEA_INLINE Storage to_integer(T x) {
@@ -145,42 +152,42 @@ TRACEA_INLINE V round_to(V v) {
 }
 
 // ---- integer storage: lane by lane, which compilers turn into conversions ---------------------------------------------------------------------------
-#define TRACEA_INTEGER_STORAGE(Storage)                                                                    \
-    template <class V>                                                                                     \
-    TRACEA_INLINE V load_strided(const Storage* p, int64_t stride, int64_t n) {                            \
-        typename V::element lanes[V::lanes] = {};                                                          \
-        for (int i = 0; i < V::lanes && i < n; ++i) {                                                      \
-            lanes[i] = static_cast<typename V::element>(p[i * stride]);                                    \
-        }                                                                                                  \
-        return load<V>(lanes);                                                                             \
-    }                                                                                                      \
-    template <class V>                                                                                     \
-    TRACEA_INLINE V load_partial(const Storage* p, int64_t n) {                                            \
-        return load_strided<V>(p, 1, n);                                                                   \
-    }                                                                                                      \
-    template <class V>                                                                                     \
-    TRACEA_INLINE V load(const Storage* p) {                                                               \
-        typename V::element lanes[V::lanes];                                                               \
-        for (int i = 0; i < V::lanes; ++i) lanes[i] = static_cast<typename V::element>(p[i]);              \
-        return load<V>(lanes);                                                                             \
-    }                                                                                                      \
-    template <class V>                                                                                     \
-    TRACEA_INLINE V load_broadcast(const Storage* p) {                                                     \
-        return broadcast<V>(static_cast<typename V::element>(*p));                                         \
-    }                                                                                                      \
-    template <class V>                                                                                     \
-    TRACEA_INLINE void store_strided(Storage* p, int64_t stride, V v, int64_t n) {                         \
-        typename V::element lanes[V::lanes];                                                               \
-        store(lanes, v);                                                                                   \
-        for (int i = 0; i < V::lanes && i < n; ++i) p[i * stride] = detail::to_integer<Storage>(lanes[i]); \
-    }                                                                                                      \
-    template <class V>                                                                                     \
-    TRACEA_INLINE void store_partial(Storage* p, V v, int64_t n) {                                         \
-        store_strided(p, 1, v, n);                                                                         \
-    }                                                                                                      \
-    template <class V>                                                                                     \
-    TRACEA_INLINE void store(Storage* p, V v) {                                                            \
-        store_strided(p, 1, v, V::lanes);                                                                  \
+#define TRACEA_INTEGER_STORAGE(Storage)                                                                        \
+    template <class V>                                                                                         \
+    TRACEA_INLINE V load_strided(const Storage* p, int64_t stride, int64_t n) {                                \
+        typename V::element lanes[V::lanes] = {};                                                              \
+        for (int i = 0; i < V::lanes && i < n; ++i) {                                                          \
+            lanes[i] = static_cast<typename V::element>(detail::stored(p + i * stride));                       \
+        }                                                                                                      \
+        return load<V>(lanes);                                                                                 \
+    }                                                                                                          \
+    template <class V>                                                                                         \
+    TRACEA_INLINE V load_partial(const Storage* p, int64_t n) {                                                \
+        return load_strided<V>(p, 1, n);                                                                       \
+    }                                                                                                          \
+    template <class V>                                                                                         \
+    TRACEA_INLINE V load(const Storage* p) {                                                                   \
+        typename V::element lanes[V::lanes];                                                                   \
+        for (int i = 0; i < V::lanes; ++i) lanes[i] = static_cast<typename V::element>(detail::stored(p + i)); \
+        return load<V>(lanes);                                                                                 \
+    }                                                                                                          \
+    template <class V>                                                                                         \
+    TRACEA_INLINE V load_broadcast(const Storage* p) {                                                         \
+        return broadcast<V>(static_cast<typename V::element>(detail::stored(p)));                              \
+    }                                                                                                          \
+    template <class V>                                                                                         \
+    TRACEA_INLINE void store_strided(Storage* p, int64_t stride, V v, int64_t n) {                             \
+        typename V::element lanes[V::lanes];                                                                   \
+        store(lanes, v);                                                                                       \
+        for (int i = 0; i < V::lanes && i < n; ++i) p[i * stride] = detail::to_integer<Storage>(lanes[i]);     \
+    }                                                                                                          \
+    template <class V>                                                                                         \
+    TRACEA_INLINE void store_partial(Storage* p, V v, int64_t n) {                                             \
+        store_strided(p, 1, v, n);                                                                             \
+    }                                                                                                          \
+    template <class V>                                                                                         \
+    TRACEA_INLINE void store(Storage* p, V v) {                                                                \
+        store_strided(p, 1, v, V::lanes);                                                                      \
     }
 TRACEA_INTEGER_STORAGE(int64_t)
 TRACEA_INTEGER_STORAGE(int32_t)
