@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
     ),
     "block": (InvalidOp, "block_size", lambda: tracea.ops.block_sparse_matmul(A, B, MASK, block_size=2**70)),
     "no array as out": (
-        InvalidShape,
+        InvalidDType,
         "out",
         lambda: tracea.ops.block_sparse_matmul(A, B, MASK, block_size=32, out="x"),
     ),
