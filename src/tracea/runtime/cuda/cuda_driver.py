@@ -99,7 +99,7 @@ class CudaDriver:
         name = _asked("cuDeviceGetName", 128, self._device)
         version = int(_asked("cuDriverGetVersion"))
         return DeviceFacts(
-            name=name.decode().rstrip("\0").strip(),
+            name=name.split(b"\0", 1)[0].decode().strip(),  # the bindings return all 128 bytes, spaces after the zero
             compute_capability=10 * self._attribute("COMPUTE_CAPABILITY_MAJOR")
             + self._attribute("COMPUTE_CAPABILITY_MINOR"),
             driver_version=f"{version // 1000}.{version % 1000 // 10}",
