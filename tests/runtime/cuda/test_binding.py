@@ -21,6 +21,7 @@ from tracea.errors import (
 )
 from tracea.runtime.cuda.binding import bind
 from tracea.runtime.cuda.cuda_driver import CudaDriver
+from tracea.runtime.cuda.driver import Function
 from tracea.runtime.cuda.kernel import GpuKernel
 from tracea.runtime.cuda.null_driver import NullDriver
 from tracea.semantic.index import Const, Param, ceil_div
@@ -132,6 +133,46 @@ def test_workspace_is_kept_per_stream_and_grows() -> None:
     for address in (first, grown[0]):
         with pytest.raises(InvalidInput):
             driver.release(address)
+
+
+def test_a_closed_kernel_gave_its_code_back_and_is_not_started() -> None:
+    waited: list[int] = []
+
+    class Waiting(NullDriver):
+        def synchronize(self, stream: int = 0) -> None:
+            waited.append(stream)
+
+        def unload(self, function: Function) -> None:
+            waited.append(-1)
+            super().unload(function)
+
+    driver = Waiting(load_gpu("sm_90a"))
+    launch = source().launch
+    assert launch is not None
+    plain = replace(launch, arguments=launch.arguments[:2], workspace=(), zeroed=())
+    one = GpuKernel(driver, source(launch=plain), CUBIN)
+    call = arguments(driver)
+    bound = one.bind(stream=3, **call)
+    one.start(bound, stream=3)
+    one.close()
+    assert waited == [3, -1], "code that may be running is not taken away"
+    one.close()
+    assert waited == [3, -1]
+    with pytest.raises(RunError, match="closed"):
+        one.start(bound, stream=3)
+    with pytest.raises(RunError, match="closed"):
+        one.bind(stream=3, **call)
+
+
+def test_code_is_unloaded_once_and_not_launched_afterwards() -> None:
+    driver = NullDriver(load_gpu("sm_90a"))
+    bound = kernel(driver).bind(**arguments(driver))
+    first, second = (driver.load(CUBIN, "copy_rows", shared_bytes=100_000) for _ in range(2))
+    driver.unload(first)
+    driver.launch(second, bound)
+    for refused in (lambda: driver.launch(first, bound), lambda: driver.unload(first)):
+        with pytest.raises(RunError, match="not loaded"):
+            refused()
 
 
 def test_what_a_device_could_not_do_is_refused_with_numbers() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tracea.errors import RunError
 from tracea.runtime.cuda import cuda_driver
 from tracea.runtime.cuda.cuda_driver import CudaDriver
 from tracea.targets.product import product_of_device
@@ -77,3 +78,39 @@ def test_a_devices_name_ends_at_its_zero(bindings: Bindings, answer: bytes) -> N
     product = product_of_device(facts.name)
     assert product is not None
     assert product.name == "h200"
+
+
+def test_a_kernels_code_is_given_back(bindings: Bindings) -> None:
+    driver = CudaDriver()
+    function = driver.load(b"cubin", "kernel", shared_bytes=100_000)
+    assert bindings.named("cuModuleUnload") == []
+    driver.unload(function)
+    assert bindings.named("cuModuleUnload") == [("cuModuleUnload", "module")]
+
+
+@pytest.mark.parametrize("refused", ["cuModuleGetFunction", "cuFuncSetAttribute"])
+def test_code_that_cannot_be_used_is_given_back_at_once(bindings: Bindings, refused: str) -> None:
+    bindings.refused.add(refused)
+    with pytest.raises(RunError, match=rf"{refused} returned CUDA_ERROR_NOT_FOUND: planted"):
+        CudaDriver().load(b"cubin", "kernel", shared_bytes=100_000)
+    assert bindings.named("cuModuleUnload") == [("cuModuleUnload", "module")]
+
+
+def test_a_graph_is_destroyed_with_its_handle(bindings: Bindings) -> None:
+    driver = CudaDriver()
+    with driver.capture(5) as graphs:
+        pass
+    driver.replay(graphs[0], stream=5)
+    assert bindings.named("cuGraphLaunch") == [("cuGraphLaunch", "executable", 5)]
+    assert bindings.named("cuGraphDestroy") == [("cuGraphDestroy", "graph")]
+    assert bindings.named("cuGraphExecDestroy") == []
+    graphs.clear()
+    assert bindings.named("cuGraphExecDestroy") == [("cuGraphExecDestroy", "executable")]
+
+
+def test_what_was_captured_is_destroyed_where_it_cannot_run(bindings: Bindings) -> None:
+    bindings.refused.add("cuGraphInstantiate")
+    with pytest.raises(RunError, match="cuGraphInstantiate"), CudaDriver().capture(5):
+        pass
+    assert bindings.named("cuGraphDestroy") == [("cuGraphDestroy", "graph")]
+    assert bindings.named("cuGraphExecDestroy") == []

@@ -122,11 +122,20 @@ class CudaDriver:
         """Load a compiled kernel, and allow it ``shared_bytes`` of dynamic shared memory."""
         self._enter()
         module = _asked("cuModuleLoadData", cubin)
-        handle = _asked("cuModuleGetFunction", module, name.encode())
-        if shared_bytes > 48 * 1024:  # more than that is asked for by name: CUDA C Programming Guide, "Shared Memory"
-            attribute = _api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _asked("cuFuncSetAttribute", handle, attribute, shared_bytes)
+        try:
+            handle = _asked("cuModuleGetFunction", module, name.encode())
+            if shared_bytes > 48 * 1024:  # more is asked for by name: CUDA C Programming Guide, "Shared Memory"
+                attribute = _api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                _asked("cuFuncSetAttribute", handle, attribute, shared_bytes)
+        except RunError:
+            _api().cuModuleUnload(module)
+            raise
         return Function(name=name, handle=handle, module=module, shared_bytes=shared_bytes)
+
+    def unload(self, function: Function) -> None:
+        """Give a loaded kernel's code back, once nothing runs it; neither it nor a graph of it is started again."""
+        self._enter()
+        _asked("cuModuleUnload", function.module)
 
     def encode(self, tensor_map: BoundTensorMap) -> bytes:
         """Return the 128 bytes that the copy engine reads of a tensor map."""
@@ -233,13 +242,15 @@ class CudaDriver:
             yield graphs
         finally:
             graph = _asked("cuStreamEndCapture", stream)
-        graphs.append(_asked("cuGraphInstantiate", graph, 0))
-        _asked("cuGraphDestroy", graph)
+        try:
+            graphs.append(_Executable(graph))
+        finally:
+            _api().cuGraphDestroy(graph)
 
     def replay(self, graph: Any, *, stream: int = 0) -> None:
         """Run a captured graph."""
         self._enter()
-        _asked("cuGraphLaunch", graph, stream)
+        _asked("cuGraphLaunch", graph.handle, stream)
 
     def _enter(self) -> None:
         # Another library may have made its own context current in this thread; ours has to be, call by call.
@@ -260,3 +271,14 @@ class _Event:
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             _api().cuEventDestroy(self.handle)
+
+
+class _Executable:
+    """A graph that can run, destroyed with the object; one that is at work then, the driver frees when it is done."""
+
+    def __init__(self, graph: Any) -> None:
+        self.handle = _asked("cuGraphInstantiate", graph, 0)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            _api().cuGraphExecDestroy(self.handle)

@@ -35,7 +35,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A loaded kernel; ``handle`` belongs to the driver that loaded it, ``module`` keeps its code alive."""
+    """A loaded kernel; ``handle`` belongs to the driver that loaded it, ``module`` is its code until it is unloaded."""
 
     name: str
     handle: Any
@@ -55,6 +55,10 @@ class Driver(Protocol):
 
     def load(self, cubin: bytes, name: str, *, shared_bytes: int) -> Function:
         """Load a compiled kernel, and allow it ``shared_bytes`` of dynamic shared memory."""
+        ...
+
+    def unload(self, function: Function) -> None:
+        """Give a loaded kernel's code back, once nothing runs it; neither it nor a graph of it is started again."""
         ...
 
     def encode(self, tensor_map: BoundTensorMap) -> bytes:

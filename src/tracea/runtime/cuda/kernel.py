@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracea.emitters.kernel_source import KernelSource
-from tracea.errors import InvalidShape
+from tracea.errors import InvalidShape, RunError
 from tracea.runtime.cuda.binding import BoundLaunch, bind, blocks_of, launch_of
-from tracea.runtime.cuda.driver import Driver
+from tracea.runtime.cuda.driver import Driver, Function
 from tracea.semantic.index import TRUE, Predicate
 
 __all__ = ["GpuKernel"]
@@ -26,7 +26,9 @@ class GpuKernel:
         self.source = source
         self._driver = driver
         self._assumptions = assumptions
-        self._function = driver.load(cubin, source.name, shared_bytes=launch_of(source).shared_bytes)
+        shared_bytes = launch_of(source).shared_bytes
+        self._function: Function | None = driver.load(cubin, source.name, shared_bytes=shared_bytes)
+        self._streams: set[int] = set()  # in which it was started
         self._workspace: dict[tuple[int, str], tuple[int, int]] = {}
         self._outgrown: list[int] = []  # launches that were bound before may still be started
         self._lock = threading.Lock()
@@ -45,7 +47,9 @@ class GpuKernel:
         Raises:
             InvalidShape: the kernel's guard does not hold for these integers.
             InvalidInput: see :func:`tracea.runtime.cuda.binding.bind`.
+            RunError: the kernel is closed.
         """
+        self._open()
         if not self._assumptions.evaluate(dict(integers)):
             raise InvalidShape(
                 field=self.source.name,
@@ -65,22 +69,37 @@ class GpuKernel:
         )
 
     def start(self, bound: BoundLaunch, *, stream: int = 0) -> None:
-        """Start a launch that ``bind`` made for the same stream."""
-        self._driver.launch(self._function, bound, stream=stream)
+        """Start a launch that ``bind`` made for the same stream.
+
+        Raises:
+            RunError: the kernel is closed, or the device refuses.
+        """
+        function = self._open()
+        self._streams.add(stream)
+        self._driver.launch(function, bound, stream=stream)
 
     def launch(self, *, stream: int = 0, **arguments: Any) -> None:
         """Bind and start."""
         self.start(self.bind(stream=stream, **arguments), stream=stream)
 
     def close(self) -> None:
-        """Give the workspace back, once no stream that it was for is at work; what was bound must not be started."""
+        """Give workspace and code back, once no stream of it is at work; a graph of it must not be started again."""
         with self._lock:
-            for stream in {stream for stream, _ in self._workspace}:
+            function, self._function = self._function, None
+            if function is None:
+                return
+            for stream in self._streams | {stream for stream, _ in self._workspace}:
                 self._driver.synchronize(stream)
             for address in (*self._outgrown, *(address for address, _ in self._workspace.values())):
                 self._driver.release(address)
             self._outgrown.clear()
             self._workspace.clear()
+            self._driver.unload(function)
+
+    def _open(self) -> Function:
+        if self._function is None:
+            raise RunError(kernel=self.source.name, detail="the kernel is closed", remedy="load it again")
+        return self._function
 
     def _space(self, integers: Mapping[str, int], stream: int) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -47,6 +47,8 @@ class NullDriver:
     launches: list[LaunchRecord] = field(default_factory=list[LaunchRecord])
     _memory: dict[int, bytearray] = field(default_factory=dict[int, bytearray])
     _next: int = _FIRST_ADDRESS
+    _loads: int = 0
+    _loaded: set[int] = field(default_factory=set[int])
     _capturing: list[LaunchRecord] | None = None
 
     def facts(self) -> DeviceFacts:
@@ -79,7 +81,18 @@ class NullDriver:
                 limit_bytes=self.target.shared_bytes_per_block,
                 remedy="choose fewer stages or smaller tiles",
             )
-        return Function(name=name, handle=None, module=cubin, shared_bytes=shared_bytes)
+        self._loads += 1
+        self._loaded.add(self._loads)
+        return Function(name=name, handle=self._loads, module=cubin, shared_bytes=shared_bytes)
+
+    def unload(self, function: Function) -> None:
+        """Forget a loaded kernel.
+
+        Raises:
+            RunError: it is not loaded.
+        """
+        self._require_loaded(function)
+        self._loaded.remove(function.handle)
 
     def encode(self, tensor_map: BoundTensorMap) -> bytes:
         """Return the map's numbers in a layout of this driver's own, 128 bytes as the real one's."""
@@ -102,7 +115,9 @@ class NullDriver:
 
         Raises:
             InvalidDevice: more threads, or other shared memory, than the kernel was loaded with.
+            RunError: the kernel is not loaded.
         """
+        self._require_loaded(function)
         if bound.threads > self.target.threads_per_block or bound.shared_bytes > function.shared_bytes:
             raise InvalidDevice(
                 field=f"launch of {function.name}",
@@ -210,3 +225,7 @@ class NullDriver:
     def replay(self, graph: Any, *, stream: int = 0) -> None:
         """Write the captured launches down, in order."""
         self.launches.extend(LaunchRecord(kernel=record.kernel, bound=record.bound, stream=stream) for record in graph)
+
+    def _require_loaded(self, function: Function) -> None:
+        if function.handle not in self._loaded:
+            raise RunError(kernel=function.name, detail="the kernel is not loaded", remedy="load it first")
