@@ -56,7 +56,7 @@ def run_stage(request: StageRequest, tell: Tell) -> None:
         begin = time.monotonic()
         outcome = _outcome(item)
         if outcome.status in (Status.FAILED, Status.CRASHED):
-            session.require_sound()
+            session.require_sound(outcome.detail)
         tell({"end": item.name, "outcome": msgspec.structs.replace(outcome, seconds=time.monotonic() - begin)})
     tell({"done": request.stage})
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tracea.bench.gpu.session import Item, Session
+from tracea.bench.gpu.session import Item, Session, closing
 from tracea.bench.gpu.settings import ItemOutcome
+from tracea.errors import RunError
 from tracea.runtime.cuda.kernel import GpuKernel
 from tracea.runtime.nvrtc import compile_cuda
 from tracea.testing.conformance import ConformanceCase, compare, conformance_cases
@@ -39,7 +40,13 @@ def run_case(session: Session, case: ConformanceCase) -> Mapping[str, np.ndarray
     outputs = case.outputs()
     arrays = {**case.inputs, **outputs}
     addresses = {name: driver.allocate(array.nbytes) for name, array in arrays.items()}
-    try:
+
+    def close() -> None:
+        kernel.close()
+        for address in addresses.values():
+            driver.release(address)
+
+    with closing(close) as refused:
         for name, array in arrays.items():
             driver.write(addresses[name], np.ascontiguousarray(array).tobytes(), stream=session.stream)
         kernel.launch(stream=session.stream, pointers=addresses, integers={})
@@ -47,8 +54,6 @@ def run_case(session: Session, case: ConformanceCase) -> Mapping[str, np.ndarray
         for name, array in outputs.items():
             data = driver.read(addresses[name], array.nbytes, stream=session.stream)
             array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
-    finally:
-        for address in addresses.values():
-            driver.release(address)
-        kernel.close()
+    if refused:
+        raise RunError(kernel=case.name, detail=refused[0])
     return outputs

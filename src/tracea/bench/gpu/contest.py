@@ -14,7 +14,7 @@ import msgspec
 from tracea.bench.gpu.candidates import first_schedules
 from tracea.bench.gpu.compile_ahead import dry_problems
 from tracea.bench.gpu.problems import GpuProblem, contest_problems
-from tracea.bench.gpu.session import Item, Session
+from tracea.bench.gpu.session import Item, Session, closing
 from tracea.bench.gpu.settings import ItemOutcome, Status
 from tracea.bench.gpu.timed import TimedProblem
 from tracea.core.op import GemmOp
@@ -54,10 +54,9 @@ def _contest(session: Session, problem: GpuProblem) -> ItemOutcome:
     if session.seconds_left < _TOO_LATE:
         return ItemOutcome(status=Status.SKIPPED, detail="the stage's seconds are spent")
     timed = TimedProblem(session, problem)
-    try:
-        return _timed(session, timed)
-    finally:
-        timed.close()
+    with closing(timed.close) as refused:
+        outcome = _timed(session, timed)
+    return session.failed_after(outcome, refused)
 
 
 def _timed(session: Session, timed: TimedProblem) -> ItemOutcome:
@@ -115,7 +114,7 @@ def _ours(session: Session, timed: TimedProblem) -> tuple[dict[str, DeviceTimed]
     for variant, schedule in first_schedules(timed.op, session.target, heroes):
         name = f"tracea {variant} {schedule.key}"
         if name in session.avoid:
-            refused.append(f"{name}: hung or failed on the device")
+            refused.append(f"{name}: {session.avoid[name]}")
             continue
         session.note(name)
         try:
@@ -126,7 +125,7 @@ def _ours(session: Session, timed: TimedProblem) -> tuple[dict[str, DeviceTimed]
         else:
             found.update({} if wrong else {name: call})
         if wrong:
-            session.require_sound()
+            session.require_sound(f"{name}: {wrong}")
             refused.append(f"{name}: {wrong}")
     session.note("")
     return found, refused

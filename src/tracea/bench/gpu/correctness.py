@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracea.bench.gpu.problems import correctness_problems
-from tracea.bench.gpu.session import Item, Session
+from tracea.bench.gpu.session import Item, Session, closing
 from tracea.bench.gpu.settings import ItemOutcome
 from tracea.core.op import GemmOp
 from tracea.flow.gpu import DeviceRun, GpuCompiled, compile_for_gpu
@@ -46,15 +46,14 @@ def judge_on_device(
 ) -> list[str]:
     """Run a kernel on an op of its structure by the gates, on the session's device; return what failed."""
     run = DeviceRun(session.driver, compiled, op=op, stream=session.stream)
-    try:
+    with closing(run.close) as refused:
         if session.is_dry:
             runs, hashes = _DRY_RUNS, 2
         verdict = judge(
             run, op, seed=session.settings.seed, distributions=QUICK, runs=runs, hashes=hashes, concurrent=False
         )
-    finally:
-        run.close()
-    return [f"{check.name}: {check.figure} (limit {check.limit}) {check.detail}" for check in verdict.failures]
+    failed = [f"{check.name}: {check.figure} (limit {check.limit}) {check.detail}" for check in verdict.failures]
+    return [*failed, *refused]
 
 
 def _outcome(session: Session, cell: Cell, problem: Problem) -> ItemOutcome:

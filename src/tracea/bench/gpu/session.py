@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from tracea.bench.gpu.emulated import EmulatedDevice
 from tracea.bench.gpu.settings import ItemOutcome, Settings, Status
 from tracea.emitters.kernel_source import KernelSource
-from tracea.errors import InvalidOption
+from tracea.errors import InvalidOption, RunError
 from tracea.flow.gpu import GpuCompiled
 from tracea.runtime.cuda.driver import Driver
 from tracea.runtime.cuda.null_driver import NullDriver
 from tracea.targets.gpu import GpuTarget, load_gpu
 
-__all__ = ["DeviceLost", "Item", "Session", "open_session"]
+__all__ = ["DeviceLost", "Item", "Session", "closing", "open_session"]
 
 
 class DeviceLost(BaseException):  # not an Exception: whoever keeps on after a failed candidate must not catch it
@@ -35,14 +38,17 @@ class Item:
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """``note`` tells the watching process what is about to be tried; notes that ended badly come back in ``avoid``."""
+    """``note`` tells the watching process what is about to be tried.
+
+    Notes that ended badly come back in ``avoid``, each with what came of it.
+    """
 
     settings: Settings
     target: GpuTarget
     driver: Driver
     deadline: float
     note: Callable[[str], None] = lambda text: None
-    avoid: tuple[str, ...] = ()
+    avoid: Mapping[str, str] = field(default_factory=dict[str, str])
     torch: Any = None
     stream: int = 0
     emulated: EmulatedDevice | None = field(default=None)
@@ -62,11 +68,11 @@ class Session:
         if self.emulated is not None:
             self.emulated.know(cubin, source)
 
-    def require_sound(self) -> None:
+    def require_sound(self, wrong: str) -> None:
         """Check that the device still works, after something failed.
 
         Raises:
-            DeviceLost: it does not, for this process.
+            DeviceLost: it does not, for this process; ``wrong``, what failed, is in its text: this process ends of it.
         """
         if self.is_dry:
             return
@@ -74,7 +80,7 @@ class Session:
             self.driver.release(self.driver.allocate(4))
             self.driver.synchronize(self.stream)
         except Exception as error:  # whatever the driver or torch calls it
-            raise DeviceLost(str(error)) from error
+            raise DeviceLost(f"{wrong}; then the device was lost: {error}") from error
 
     def know_compiled(self, compiled: GpuCompiled) -> GpuCompiled:
         """Return the kernel, which the emulator can run from now on."""
@@ -87,6 +93,29 @@ class Session:
             return ItemOutcome(status=Status.FAILED, detail=failures[0], data={**data, "failures": failures[:20]})
         return ItemOutcome(status=Status.DRY if self.is_dry else Status.PASSED, data=data)
 
+    def failed_after(self, outcome: ItemOutcome, failures: list[str]) -> ItemOutcome:
+        """Return an outcome with failures that came after it; none leave it as it is."""
+        if not failures:
+            return outcome
+        detail = "; ".join(text for text in (outcome.detail, *failures) if text)
+        return msgspec.structs.replace(outcome, status=Status.FAILED, detail=detail)
+
+
+@contextmanager
+def closing(close: Callable[[], None]) -> Generator[list[str]]:
+    """Close at the end, and put into the list what the device refused then.
+
+    After a fault it refuses that too, and what went wrong first is what is worth knowing.
+    """
+    refused: list[str] = []
+    try:
+        yield refused
+    finally:
+        try:
+            close()
+        except RunError as error:
+            refused.append(f"giving memory back: {error}")
+
 
 def open_session(
     settings: Settings,
@@ -94,7 +123,7 @@ def open_session(
     seconds: float,
     with_torch: bool = False,
     note: Callable[[str], None] = lambda text: None,
-    avoid: tuple[str, ...] = (),
+    avoid: Mapping[str, str] | None = None,
 ) -> Session:
     """Return the session of one stage; torch takes part where it is asked for, is installed and has the device.
 
@@ -108,7 +137,7 @@ def open_session(
         "target": target,
         "deadline": deadline,
         "note": note,
-        "avoid": avoid,
+        "avoid": avoid or {},
     }
     if settings.driver == "null":
         emulated = EmulatedDevice()

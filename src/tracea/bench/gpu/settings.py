@@ -63,10 +63,13 @@ class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class StageRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the process of a stage is asked: ``skip`` are items that are done, ``avoid`` notes that ended badly."""
+    """What the process of a stage is asked.
+
+    ``skip`` are items that are done, ``avoid`` notes that ended badly, each with what came of it.
+    """
 
     stage: str
     settings: Settings
     seconds: float
     skip: tuple[str, ...] = ()
-    avoid: tuple[str, ...] = ()
+    avoid: dict[str, str] = {}

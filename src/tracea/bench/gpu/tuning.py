@@ -13,7 +13,7 @@ from tracea.bench.gpu.candidates import fitting, tried_schedules, tried_space
 from tracea.bench.gpu.compile_ahead import dry_problems
 from tracea.bench.gpu.correctness import judge_on_device
 from tracea.bench.gpu.problems import GpuProblem, hero_problems
-from tracea.bench.gpu.session import Item, Session
+from tracea.bench.gpu.session import Item, Session, closing
 from tracea.bench.gpu.settings import ItemOutcome, Status
 from tracea.bench.gpu.timed import TimedProblem
 from tracea.flow.gpu import compile_for_gpu
@@ -49,10 +49,9 @@ def _tuned(session: Session, problem: GpuProblem, problems_left: int) -> ItemOut
     if seconds < _TOO_LATE:
         return ItemOutcome(status=Status.SKIPPED, detail=f"the stage has {session.seconds_left:.0f} s left")
     timed = TimedProblem(session, problem)
-    try:
-        return _Search(session, timed, seconds).run()
-    finally:
-        timed.close()
+    with closing(timed.close) as refused:
+        outcome = _Search(session, timed, seconds).run()
+    return session.failed_after(outcome, refused)
 
 
 class _Search:
@@ -112,12 +111,12 @@ class _Search:
     def _evaluate(self, variant: Variant, schedule: Schedule) -> Outcome:
         name = f"{variant.id} {schedule.key}"
         if name in self.session.avoid:
-            return Outcome(kind=OutcomeKind.CRASHED, detail="hung or failed on the device, in an earlier process")
+            return Outcome(kind=OutcomeKind.CRASHED, detail=f"in an earlier process: {self.session.avoid[name]}")
         self.session.note(name)
         try:
             return self._verified_and_timed(variant, schedule, name)
-        except Exception:
-            self.session.require_sound()
+        except Exception as error:
+            self.session.require_sound(f"{name}: {error}")
             raise
 
     def _verified_and_timed(self, variant: Variant, schedule: Schedule, name: str) -> Outcome:
@@ -125,7 +124,7 @@ class _Search:
         if not self.session.is_dry:
             failed = judge_on_device(self.session, compiled, reduced(self.op, schedule), runs=2, hashes=2)
             if failed:
-                self.session.require_sound()
+                self.session.require_sound(f"{name}: {failed[0]}")
                 return Outcome(kind=OutcomeKind.WRONG, detail=failed[0])
         call = self.timed.ours(compiled)
         if not self.session.is_dry and (wrong := self.timed.check(call)):

@@ -24,6 +24,7 @@ _RETRIES: Final = 3
 _BEGIN_SECONDS: Final = 60.0  # imports, torch among them, and the device's context
 _MOST_PROCESSES: Final = 12
 _GRACE: Final = 5.0  # beyond the budget, for the item that is under way
+_SPENT: Final = "its seconds are spent"
 
 Told = Callable[[str, ItemOutcome], None]
 
@@ -31,28 +32,50 @@ Told = Callable[[str, ItemOutcome], None]
 def watch_stage(request: StageRequest, told: Told, *, module: str = _CHILD) -> str:
     """Run a stage in processes until it is done or its seconds are spent; tell each item's outcome as it ends.
 
+    An item that the stage's end interrupts is skipped: it did nothing wrong.
+
     Returns why the stage ended early, or nothing.
     """
+    unsettled: dict[str, ItemOutcome] = {}  # of items that are tried again: what is said if they do not get to an end
+
+    def ended(name: str, outcome: ItemOutcome) -> None:
+        earlier = unsettled.pop(name, None)
+        if earlier is not None and outcome.status is Status.SKIPPED:
+            outcome = msgspec.structs.replace(earlier, detail=f"{earlier.detail}; {outcome.detail}")
+        told(name, outcome)
+
+    reason = _run_processes(request, ended, unsettled, module)
+    for name, outcome in unsettled.items():
+        told(name, outcome)
+    return reason
+
+
+def _run_processes(request: StageRequest, ended: Told, unsettled: dict[str, ItemOutcome], module: str) -> str:
     end = time.monotonic() + request.seconds
-    skip, avoid = list(request.skip), list(request.avoid)
+    skip, avoid = list(request.skip), dict(request.avoid)
     tries: dict[str, int] = {}
     for _ in range(_MOST_PROCESSES):
         seconds = end - time.monotonic()
         if seconds <= 0:
-            return "its seconds are spent"
-        asked = msgspec.structs.replace(request, seconds=seconds, skip=tuple(skip), avoid=tuple(avoid))
+            return _SPENT
+        asked = msgspec.structs.replace(request, seconds=seconds, skip=tuple(skip), avoid=avoid)
         one = _Process(asked, module)
-        finished = one.run(end, lambda name, outcome: (skip.append(name), told(name, outcome)))
+        finished = one.run(end, lambda name, outcome: (skip.append(name), ended(name, outcome)))
         if finished or one.refused:
             return one.refused
         if not one.item:
+            if one.status is Status.SKIPPED:
+                return _SPENT
             return f"its process ended with code {one.code} before an item: {one.tail}"
+        outcome = ItemOutcome(status=one.status, detail=one.reason, seconds=one.item_seconds)
         tries[one.item] = tries.get(one.item, 0) + 1
-        if one.noted and one.noted not in avoid and tries[one.item] < _RETRIES:
-            avoid.append(one.noted)  # the item goes on without what it was trying
+        may_retry = one.status is not Status.SKIPPED and tries[one.item] < _RETRIES
+        if may_retry and one.noted and one.noted not in avoid:
+            avoid[one.noted] = one.reason  # the item goes on without what it was trying
+            unsettled[one.item] = outcome
             continue
         skip.append(one.item)
-        told(one.item, ItemOutcome(status=one.status, detail=one.reason, seconds=one.item_seconds))
+        ended(one.item, outcome)
     return f"{_MOST_PROCESSES} of its processes died"
 
 
@@ -103,12 +126,11 @@ class _Process:
         done = False
         try:
             while True:
-                limit = min(patience, end + _GRACE - time.monotonic())
+                left = end + _GRACE - time.monotonic()
                 try:
-                    line = lines.get(timeout=max(0.05, limit))
+                    line = lines.get(timeout=max(0.05, min(patience, left)))
                 except queue.Empty:
-                    self.status = Status.HUNG
-                    self.reason = f"no sign of life for {limit:.0f} s{f' while trying {self.noted}' * bool(self.noted)}"
+                    self._give_up(patience, left)
                     break
                 if line is None:
                     break
@@ -130,6 +152,14 @@ class _Process:
             self.reason = f"exit code {self.code}: {self.tail}"
         return done
 
+    def _give_up(self, patience: float, left: float) -> None:
+        """Say why the process is not waited for: it was silent for too long, or the stage's time was up before."""
+        trying = f" while trying {self.noted}" * bool(self.noted)
+        if patience <= left:
+            self.status, self.reason = Status.HUNG, f"no sign of life for {patience:.0f} s{trying}"
+        else:
+            self.status, self.reason = Status.SKIPPED, f"the stage's time was up{trying}"
+
     def _take(self, message: dict[str, Any], told: Callable[[str, ItemOutcome], object]) -> float:
         """Take one message; return how long the next one may be waited for."""
         patience = self._request.settings.item_seconds
@@ -147,7 +177,7 @@ class _Process:
             case {"failed": str(text)}:
                 self.refused = text
             case {"lost": str(text)}:
-                self.reason = f"the device was lost: {text}"
+                self.reason = text
             case _:
                 pass
         return patience
