@@ -1,4 +1,4 @@
-"""The GPU suite without a GPU: every stage up to the driver; hangs, faults and wrong results are items' outcomes."""
+"""The GPU suite without a GPU: every stage up to the driver; wrong results are items' outcomes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
-from tracea.bench.gpu import watch as watching
 from tracea.bench.gpu.candidates import fitting, tried_schedules, tried_space
 from tracea.bench.gpu.conformance import run_case
 from tracea.bench.gpu.correctness import judge_on_device
@@ -18,9 +16,9 @@ from tracea.bench.gpu.one_kernel import OneKernel
 from tracea.bench.gpu.problems import contest_problems, correctness_cells, correctness_problems, hero_problems
 from tracea.bench.gpu.run import render, run_gpu_suite
 from tracea.bench.gpu.session import open_session
-from tracea.bench.gpu.settings import STAGES, ItemOutcome, Settings, StageRequest, Status
+from tracea.bench.gpu.settings import STAGES, Settings
 from tracea.bench.gpu.timed import row_check
-from tracea.bench.gpu.vendor_tools import Counters, parse_counters, predicted_counters, shared_costs
+from tracea.bench.gpu.vendor_tools import Counters, predicted_counters, shared_costs
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
 from tracea.errors import InvalidOption
@@ -132,55 +130,6 @@ def test_a_wrong_kernel_fails_on_the_device() -> None:
     assert judge_on_device(session, session.know_compiled(broken), op)
 
 
-CHILD = """
-import json, os, sys, time
-asked = json.loads(sys.stdin.read())
-def tell(**message):
-    print(json.dumps(message), flush=True)
-for name in ("good", "hangs", "dies", "recovers", "last"):
-    if name in asked["skip"]:
-        continue
-    tell(begin=name)
-    if name == "hangs":
-        time.sleep(60)
-    if name == "dies":
-        os._exit(7)
-    if name == "recovers" and "bad" not in asked["avoid"]:
-        tell(note="bad")
-        os._exit(8)
-    tell(end=name, outcome={"status": "passed"})
-tell(done="x")
-"""
-
-
-def test_hangs_and_deaths_cost_their_own_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "planted_child.py").write_text(CHILD, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found: dict[str, ItemOutcome] = {}
-    settings = msgspec.structs.replace(SETTINGS, item_seconds=0.7)
-    request = StageRequest(stage="conformance", settings=settings, seconds=30.0)
-    reason = watching.watch_stage(request, found.__setitem__, module="planted_child")
-    assert reason == ""
-    assert {name: outcome.status for name, outcome in found.items()} == {
-        "good": Status.PASSED,
-        "hangs": Status.HUNG,
-        "dies": Status.CRASHED,
-        "recovers": Status.PASSED,
-        "last": Status.PASSED,
-    }
-    assert "7" in found["dies"].detail
-
-
-def test_a_stage_ends_with_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "planted_child.py").write_text(CHILD.replace('"good", "hangs"', '"hangs"'), encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(watching, "_GRACE", 0.2)
-    found: dict[str, ItemOutcome] = {}
-    request = StageRequest(stage="conformance", settings=SETTINGS, seconds=1.0)
-    assert watching.watch_stage(request, found.__setitem__, module="planted_child") == "its seconds are spent"
-    assert found["hangs"].status is Status.HUNG
-
-
 def test_rows_are_compared_with_float64() -> None:
     op = GemmOp.of(m=100, n=48, k=64, dtype=DType.F16, transpose_b=True)
     rng = np.random.default_rng(0)
@@ -193,20 +142,6 @@ def test_rows_are_compared_with_float64() -> None:
     assert "(17, 5)" in row_check(op, inputs, wrong, rows)
     wrong[1, 5] = np.nan
     assert "1 of 144" in row_check(op, inputs, wrong, rows)
-
-
-def test_counters_are_read_from_the_profilers_csv() -> None:
-    names = {
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": "1,024",
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": "64",
-        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": "0",
-        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": "32",
-    }
-    rows = "\n".join(f'"0","k","{name}","","{value}"' for name, value in names.items())
-    text = f'==PROF== Connected\n"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n{rows}\n'
-    assert parse_counters(text) == Counters(loads=1024, stores=64, load_conflicts=0, store_conflicts=32)
-    assert parse_counters(text.replace("op_st", "op_xx")) is None
-    assert parse_counters("==ERROR== ERR_NVGPUCTRPERM") is None
 
 
 def test_conflicts_are_foretold_for_an_unswizzled_kernel() -> None:

@@ -1,4 +1,4 @@
-"""Stage ``compile``: everything that later stages run, compiled on all cores into the cache, so that they only load."""
+"""Stage ``compile``: the machine code that later stages load, and the emulator, made on all cores into the cache."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from functools import partial
 
 from tracea.bench.gpu.candidates import first_schedules, fitting, tried_schedules
 from tracea.bench.gpu.correctness import default_schedule
-from tracea.bench.gpu.problems import (
-    GpuProblem,
-    contest_problems,
-    correctness_problems,
-    hero_problems,
-)
+from tracea.bench.gpu.one_kernel import OneKernel
+from tracea.bench.gpu.problems import GpuProblem, contest_problems, correctness_problems, hero_problems
 from tracea.bench.gpu.session import Item, Session
 from tracea.bench.gpu.settings import ItemOutcome, Settings, Status
-from tracea.errors import TraceaError
+from tracea.bench.gpu.vendor_tools import bank_requests, sanitizer_requests
+from tracea.emulator.native import core
+from tracea.errors import ToolchainMissing, TraceaError
 from tracea.flow.gpu import compile_for_gpu
 from tracea.runtime.nvrtc import compile_cuda
 from tracea.semantic.schedule import Schedule
@@ -37,6 +35,7 @@ def items(session: Session) -> Iterator[Item]:
     jobs: dict[str, Callable[[Session], list[Job]]] = {
         "conformance": _conformance,
         "correctness": _correctness,
+        "sanitizer and banks": _vendor_tools,
         "contest": _contest,
         "tuning": _tuning,
     }
@@ -82,6 +81,12 @@ def _correctness(session: Session) -> list[Job]:
     return [partial(_compile_cell, cell, problem) for cell, problem in found]
 
 
+def _vendor_tools(session: Session) -> list[Job]:
+    requests = bank_requests(session)
+    requests += [request for request in sanitizer_requests(session) if request not in requests]
+    return [_compile_emulator, *(partial(_compile_request, request) for request in requests)]
+
+
 def _contest(session: Session) -> list[Job]:
     return [
         partial(_compile_problem, session.settings, problem, variant, schedule.key)
@@ -115,6 +120,24 @@ def _compile_cell(cell: Cell, problem: Problem) -> str:
         compile_for_gpu(op, cell.variant, default_schedule(cell.variant, op, target), target)
     except TraceaError as error:
         return f"{cell} {problem}: {error}"
+    return ""
+
+
+def _compile_emulator() -> str:
+    try:
+        core()
+    except ToolchainMissing:  # what needs it says so itself: on a device that is the prediction of bank conflicts alone
+        return ""
+    except TraceaError as error:
+        return f"emulator: {error}"
+    return ""
+
+
+def _compile_request(request: OneKernel) -> str:
+    try:
+        compile_for_gpu(request.op(), request.variant, request.schedule(), load_gpu(request.target))
+    except TraceaError as error:
+        return f"{request}: {error}"
     return ""
 
 

@@ -20,11 +20,21 @@ from tracea.bench.gpu.problems import correctness_cells
 from tracea.bench.gpu.session import Item, Session
 from tracea.bench.gpu.settings import ItemOutcome, Status
 from tracea.emulator.report import AccessCost
+from tracea.errors import ToolchainMissing
 from tracea.flow.kernel import Built, build
 from tracea.flow.verify import EmulatedRun
 from tracea.targets.gpu import load_gpu
 
-__all__ = ["Counters", "bank_items", "parse_counters", "predicted_counters", "sanitizer_items", "shared_costs"]
+__all__ = [
+    "Counters",
+    "bank_items",
+    "bank_requests",
+    "parse_counters",
+    "predicted_counters",
+    "sanitizer_items",
+    "sanitizer_requests",
+    "shared_costs",
+]
 
 _TOOLS: Final = ("memcheck", "racecheck", "synccheck", "initcheck")
 _ERRORS: Final = 9  # the exit code that the sanitizer is asked for
@@ -49,22 +59,32 @@ class Counters:
     store_conflicts: int
 
 
+def sanitizer_requests(session: Session) -> list[OneKernel]:
+    """Return the kernels that the sanitizer looks at: one of each variant."""
+    return [_request(session, variant) for variant in _variants(session)][:: session.settings.every]
+
+
+def bank_requests(session: Session) -> list[OneKernel]:
+    """Return the kernels whose bank conflicts are counted: one of each variant, and one without the swizzle."""
+    variants = _variants(session)
+    requests = [_request(session, variant) for variant in variants]
+    if "gemm.mma_cp_async" in variants:
+        requests.insert(0, _request(session, "gemm.mma_cp_async", swizzle=0))
+    return requests[:: session.settings.every]
+
+
 def sanitizer_items(session: Session) -> Iterator[Item]:
     """Yield an item for each tool of the sanitizer on each variant."""
-    requests = [_request(session, variant) for variant in _variants(session)]
+    requests = sanitizer_requests(session)
     for tool in _TOOLS:
-        for request in requests[:: session.settings.every]:
+        for request in requests:
             run = lambda tool=tool, request=request: _sanitized(session, tool, request)  # noqa: E731
             yield Item(name=f"{tool} {request.variant}", run=run)
 
 
 def bank_items(session: Session) -> Iterator[Item]:
     """Yield an item for each variant's bank conflicts, and one without the swizzle, which has some."""
-    variants = _variants(session)
-    requests = [_request(session, variant) for variant in variants]
-    if "gemm.mma_cp_async" in variants:
-        requests.insert(0, _request(session, "gemm.mma_cp_async", swizzle=0))
-    for request in requests[:: session.settings.every]:
+    for request in bank_requests(session):
         name = f"{request.variant}{' without swizzle' if request.changes else ''}"
         yield Item(name=name, run=lambda request=request: _banks(session, request))
 
@@ -135,6 +155,8 @@ def _sanitized(session: Session, tool: str, request: OneKernel) -> ItemOutcome:
     if missing:
         return ItemOutcome(status=Status.NOT_CHECKED, detail=missing, data={"command": command[:6]})
     code, text = _output(command, min(_SECONDS, session.seconds_left))
+    if code is None:
+        return _unended(session, text)
     said = [line for line in text.splitlines() if line.startswith("=========")]
     if code == 0:
         return session.outcome([], said=said[-1:])
@@ -145,7 +167,10 @@ def _sanitized(session: Session, tool: str, request: OneKernel) -> ItemOutcome:
 
 def _banks(session: Session, request: OneKernel) -> ItemOutcome:
     built = build(request.op(), request.variant, request.schedule(), load_gpu(request.target))
-    predicted = predicted_counters(built, request)
+    try:
+        predicted = predicted_counters(built, request)
+    except ToolchainMissing as error:  # the emulator needs a C++ compiler, which says nothing of the kernel
+        return ItemOutcome(status=Status.NOT_CHECKED, detail=str(error))
     figures: dict[str, Any] = {"predicted": msgspec.to_builtins(predicted)}
     missing = _missing(session, "ncu")
     if session.is_dry:
@@ -155,6 +180,8 @@ def _banks(session: Session, request: OneKernel) -> ItemOutcome:
     metrics = ",".join(_METRICS.values())
     command = _command("ncu", "--csv", "--metrics", metrics, "-k", built.source.name, request=request)
     code, text = _output(command, min(_SECONDS, session.seconds_left))
+    if code is None:
+        return _unended(session, text, **figures)
     if _NO_PERMISSION in text:
         detail = f"{_NO_PERMISSION}: this user may not read the GPU's counters"
         return ItemOutcome(status=Status.NOT_CHECKED, detail=detail, data=figures)
@@ -182,10 +209,18 @@ def _missing(session: Session, tool: str) -> str:
     return "" if shutil.which(tool) is not None else f"{tool} is not on PATH. Remedy: add the toolkit's bin folder"
 
 
-def _output(command: Sequence[str], seconds: float) -> tuple[int, str]:
+def _output(command: Sequence[str], seconds: float) -> tuple[int | None, str]:
+    """Return a tool's exit code and what it printed; no code where it was not done in time."""
+    seconds = max(1.0, seconds)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, seconds), check=False)
-    except subprocess.TimeoutExpired as error:
-        printed = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
-        return -1, f"{printed}\nno end within {seconds:.0f} s: {Path(command[0]).name}"
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return None, f"no end within {seconds:.0f} s: {Path(command[0]).name}"
     return done.returncode, done.stdout + done.stderr
+
+
+def _unended(session: Session, text: str, **figures: Any) -> ItemOutcome:
+    # The tools slow kernels down many times, and say nothing of one that they did not get through.
+    if session.seconds_left <= 0:
+        return ItemOutcome(status=Status.SKIPPED, detail=f"the stage's time was up: {text}", data=figures)
+    return ItemOutcome(status=Status.NOT_CHECKED, detail=text, data=figures)
