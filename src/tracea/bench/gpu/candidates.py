@@ -48,16 +48,31 @@ def tried_space(schedules: Sequence[Schedule]) -> SearchSpace:
 
 
 def first_schedules(op: GemmOp, target: GpuTarget, heroes: Sequence[Hero]) -> tuple[tuple[str, Schedule], ...]:
-    """Return what to screen for a contest: this op's hero, each variant's default, and other ops' heroes that fit."""
-    own = [(hero.variant, schedule_of(hero.schedule)) for hero in heroes if hero.op_key == op.key]
+    """Return what to screen for a contest: this op's heroes, each variant's default, and without the former others'.
+
+    A hero counts where it was found on this target, and only where its schedule is legal here and now.
+    """
+    here = [hero for hero in heroes if hero.record.hardware.get("target") == target.name]
+    variants = fitting(op, target)
+    own = _legal([hero for hero in here if hero.op_key == op.key], variants, op, target)
+    borrowed = [] if own else _legal(here, variants, op, target)
     found = list(own)
-    for variant in fitting(op, target):
-        assert variant.space is not None
+    for variant in variants:
         assert variant.default_schedule is not None
         found.append((variant.id, variant.default_schedule(op, target)))
-        if own:
-            continue
-        legal = set(variant.space(op, target))
-        borrowed = [schedule_of(hero.schedule) for hero in heroes if hero.variant == variant.id]
-        found += [(variant.id, schedule) for schedule in borrowed if schedule in legal]
+        found += [(name, schedule) for name, schedule in borrowed if name == variant.id]
     return tuple(dict.fromkeys(found))
+
+
+def _legal(
+    heroes: Sequence[Hero], variants: Sequence[Variant], op: GemmOp, target: GpuTarget
+) -> list[tuple[str, Schedule]]:
+    """Return the heroes' variants and schedules, of these variants and in their spaces."""
+    found: list[tuple[str, Schedule]] = []
+    for variant in variants:
+        assert variant.space is not None
+        schedules = [schedule_of(hero.schedule) for hero in heroes if hero.variant == variant.id]
+        if schedules:  # a space takes a while
+            legal = set(variant.space(op, target))
+            found += [(variant.id, schedule) for schedule in schedules if schedule in legal]
+    return found
