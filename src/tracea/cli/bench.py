@@ -130,14 +130,15 @@ def bench(
 
 
 def _gpu_suite(flags: GpuFlags, *, pairs: int | None, output: Path | None, json: bool) -> int:
-    from tracea.bench.gpu.run import RESULTS, render, run_gpu_suite
+    from tracea.bench.gpu.run import RESULTS, is_part, render, run_gpu_suite
 
     stated = {name: value for name, value in asdict(flags).items() if value is not None}
     stated["stages"] = tuple(_parts(flags.stages or ""))
     if pairs is not None:
         stated["pairs"] = pairs
     folder = output
-    if folder is None and flags.driver != "null" and RESULTS.is_dir():
+    whole = not is_part(stated["stages"], flags.every or 1)
+    if folder is None and whole and flags.driver != "null" and RESULTS.is_dir():
         folder = RESULTS
     with shown_progress() as progress, telling(progress.phase):
         record = run_gpu_suite(output=folder, progress=progress.note, **stated)

@@ -69,12 +69,12 @@ def test_a_dry_record_says_that_it_has_no_time(tmp_path: Path) -> None:
         )
     assert record.failures == [], record.failures
     assert notes[0].startswith("dry run of the GPU suite, the emulator in the place of a device, sm_80: 1 stage (")
-    assert notes[0].endswith(f"the record is in {tmp_path / 'dry-run-sm_80.json'}")
+    assert f"the record goes to {tmp_path / 'dry-run-sm_80-part.json'}, until then dry-run-sm_80-part.unf" in notes[0]
     assert phases == ["stage 1/1, sanitizer: at most 200 s"]
     assert record.stages["sanitizer"].counts == {"not checked": 4}
     assert not record.measured
-    kept = json.loads((tmp_path / "dry-run-sm_80.json").read_text(encoding="utf-8"))
-    assert kept["is_complete"]
+    assert [path.name for path in tmp_path.iterdir()] == ["dry-run-sm_80-part.json"]
+    kept = json.loads((tmp_path / "dry-run-sm_80-part.json").read_text(encoding="utf-8"))
     assert kept["measured"] is False
     assert kept["device"]["driver_version"] == "none"
     assert "nothing here is a time" in render(record)
@@ -94,8 +94,7 @@ def test_a_dry_run_goes_through_stages_and_claims_nothing(tmp_path: Path) -> Non
         assert set(stage.counts) <= {"dry", "not checked"}, (name, stage.counts)
     assert record.stages["banks"].counts == {"dry": 1}
     assert not record.measured
-    text = (tmp_path / "dry-run-sm_80.json").read_text(encoding="utf-8")
-    assert json.loads(text)["is_complete"]
+    text = (tmp_path / "dry-run-sm_80-part.json").read_text(encoding="utf-8")
     assert "samples_us" not in text
     assert "nothing here is a time" in render(record)
     assert "TFLOP" not in render(record)

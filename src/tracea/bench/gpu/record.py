@@ -1,4 +1,8 @@
-"""GpuRecord: a run of the GPU suite as it is kept in ``benchmarks/results/<gpu>.json``, written after every item."""
+"""GpuRecord: a run of the GPU suite as it is kept in ``benchmarks/results/<gpu>.json``.
+
+While the run goes on it is in ``<gpu>.unfinished.json`` beside it, written after every item: what is stopped, or fails
+in the first second, costs no earlier measurement.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tracea.bench.gpu.settings import ItemOutcome, Settings, Status
+from tracea.bench.unfinished import Unfinished
 from tracea.profiler.environment import Environment
 from tracea.profiler.record import write_json
 
@@ -38,7 +43,8 @@ class StageRecord(msgspec.Struct, kw_only=True):
 class GpuRecord(msgspec.Struct, kw_only=True):
     """The hardware, its driver, the toolchain, the command, and what came of each stage.
 
-    ``measured`` tells whether a device took part: without one nothing in the record is a time.
+    ``measured`` tells whether a device took part: without one nothing in the record is a time. ``is_complete`` tells
+    that the run of the whole suite came to its end; a part of it never is.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -61,21 +67,33 @@ class GpuRecord(msgspec.Struct, kw_only=True):
         ]
 
 
-def file_name(device: dict[str, Any], settings: Settings) -> str:
-    """Return the record's file name: the device's, or the absent device's target."""
+def file_name(device: dict[str, Any], settings: Settings, *, is_part: bool = False) -> str:
+    """Return the record's file name: the device's, or the absent device's target; a part of the suite has its own."""
+    part = "-part" * is_part
     if settings.driver == "null":
-        return f"dry-run-{settings.target}.json"
-    return re.sub(r"[^a-z0-9]+", "-", str(device.get("name", "gpu")).lower()).strip("-") + ".json"
+        return f"dry-run-{settings.target}{part}.json"
+    return re.sub(r"[^a-z0-9]+", "-", str(device.get("name", "gpu")).lower()).strip("-") + f"{part}.json"
 
 
 class Journal:
-    """The record on disk, rewritten after each change; without a folder it is kept in memory only."""
+    """The record on disk, rewritten after each change, and at its own place when the run is over.
 
-    def __init__(self, record: GpuRecord, folder: Path | None) -> None:
+    Without a folder it is kept in memory only.
+    """
+
+    def __init__(self, record: GpuRecord, folder: Path | None, *, is_part: bool = False) -> None:
         self.record = record
-        self.path = None if folder is None else folder / file_name(record.device, record.settings)
+        self._is_part = is_part
+        self.path = None if folder is None else folder / file_name(record.device, record.settings, is_part=is_part)
 
     def save(self) -> None:
-        """Write the record as it is now."""
+        """Write the record as it is now, beside the place where it goes."""
+        if self.path is not None:
+            write_json(Unfinished.place(self.path), self.record)
+
+    def finish(self) -> None:
+        """Write the record of a run that came to its end to its own place."""
+        self.record.is_complete = not self._is_part
         if self.path is not None:
             write_json(self.path, self.record)
+            Unfinished.place(self.path).unlink(missing_ok=True)

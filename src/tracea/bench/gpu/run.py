@@ -18,17 +18,18 @@ from tracea.bench.gpu.record import GpuRecord, Journal, StageRecord, file_name
 from tracea.bench.gpu.settings import ITEM_SECONDS, STAGES, ItemOutcome, Settings, StageRequest, Status
 from tracea.bench.gpu.watch import watch_stage
 from tracea.bench.results import RESULTS
+from tracea.bench.unfinished import Unfinished
 from tracea.doctor.gpus import target_for
 from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.phases import phase
-from tracea.optimizer.priors import Hero, save_heroes
+from tracea.optimizer.priors import Hero, load_heroes, read_heroes, save_heroes
 from tracea.profiler.duration import shown_us
 from tracea.profiler.environment import capture
 from tracea.profiler.record import Row
 from tracea.runtime.cuda.null_driver import NullDriver
 from tracea.targets.gpu import load_gpu
 
-__all__ = ["render", "run_gpu_suite"]
+__all__ = ["is_part", "render", "run_gpu_suite"]
 
 _TOTAL_SECONDS: Final = 585.0
 _DRY_SLACK: Final = 4.0  # the emulator, on any machine, is no device: a dry run's items and stages may take this longer
@@ -55,10 +56,12 @@ def run_gpu_suite(
 
     A dry run has four times as long: the emulator stands for the device.
 
-    With ``output``, a folder, the record is there after every item, and hero configs in ``heroes/`` beside it.
+    With ``output``, a folder, the record is there at the end, that of a part of the suite under a name of its own, and
+    hero configs in ``heroes/`` beside it; what a run that was stopped has found is in ``*.unfinished.json``.
 
     Raises:
-        InvalidOption: an unknown stage, driver or target. ToolchainMissing: there is no driver.
+        InvalidOption: an unknown stage, driver or target; a file of hero configs that cannot be read.
+        ToolchainMissing: there is no driver.
         InvalidDevice: the device is none that kernels can be compiled for.
     """
     chosen = _stages(stages)
@@ -74,6 +77,10 @@ def run_gpu_suite(
         )
     name, facts = _device(driver, target, device)
     slack = _DRY_SLACK if driver == "null" else 1.0
+    known = output or (RESULTS if driver == "cuda" else None)  # a contest that is not kept takes what was kept before
+    heroes = known / _HEROES if known is not None else None
+    if heroes is not None and heroes.is_dir() and not {"tuning", "contest"}.isdisjoint(chosen):
+        load_heroes(heroes)  # a file that cannot be read is told of now, not after minutes
     settings = Settings(
         target=name,
         driver=driver,
@@ -83,7 +90,7 @@ def run_gpu_suite(
         workers=workers or os.cpu_count() or 1,
         pairs=pairs,
         trials=trials,
-        heroes="" if output is None else str(output / _HEROES),
+        heroes="" if heroes is None else str(heroes),
         item_seconds=ITEM_SECONDS * slack,
     )
     record = GpuRecord(
@@ -93,7 +100,7 @@ def run_gpu_suite(
         device=facts,
         environment=capture(threads=1, toolchain=_versions()),
     )
-    journal = Journal(record, output)
+    journal = Journal(record, output, is_part=is_part(stages, every))
     journal.save()
     if progress is not None:
         progress(_announced(record, chosen, slack, journal.path))
@@ -104,9 +111,17 @@ def run_gpu_suite(
         _run_stage(stage, journal, seconds, progress)
         if stage == "tuning" and output is not None:
             _write_heroes(output / _HEROES / file_name(facts, settings), record)
-    record.is_complete = True
-    journal.save()
+    journal.finish()
     return record
+
+
+def is_part(stages: Iterable[str], every: int) -> bool:
+    """Tell whether a run of these stages, all of them where none is named, is less than the whole suite.
+
+    Raises:
+        InvalidOption: an unknown stage.
+    """
+    return every > 1 or _stages(stages) != tuple(STAGES)
 
 
 def _is_for_results(folder: Path) -> bool:
@@ -146,11 +161,11 @@ def _run_stage(stage: str, journal: Journal, seconds: float, progress: Callable[
 def _announced(record: GpuRecord, stages: Sequence[str], slack: float, path: Path | None) -> str:
     seconds = min(_TOTAL_SECONDS, sum(map(STAGES.__getitem__, stages))) * slack
     what = "GPU suite" if record.measured else "dry run of the GPU suite, the emulator in the place of a device"
-    kept = "not kept" if path is None else f"in {path}"
+    kept = "is not kept" if path is None else f"goes to {path}, until then {Unfinished.place(path).name}"
     count = "1 stage" if len(stages) == 1 else f"{len(stages)} stages"
     return (
         f"{what}, {record.settings.target}: {count} ({', '.join(stages)}), at most {seconds / 60:.0f} minutes; "
-        f"the record is {kept}"
+        f"the record {kept}"
     )
 
 
@@ -197,9 +212,17 @@ def _versions() -> dict[str, str]:
 def _write_heroes(path: Path, record: GpuRecord) -> None:
     entry = record.stages.get("tuning")
     found = [item.data["hero"] for item in entry.items.values() if "hero" in item.data] if entry is not None else []
-    if found and record.measured:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_heroes(path, [msgspec.convert(hero, Hero) for hero in found])
+    if not found or not record.measured:
+        return
+    heroes = {_found_for(hero): hero for hero in read_heroes(path)} if path.is_file() else {}
+    heroes |= {_found_for(hero): hero for hero in (msgspec.convert(hero, Hero) for hero in found)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_heroes(path, heroes.values())
+
+
+def _found_for(hero: Hero) -> tuple[str, Any]:
+    # A run that was cut short, or took some of the problems, has nothing to say of the others.
+    return hero.op_key, hero.record.hardware.get("target")
 
 
 def _counted(entry: StageRecord) -> str:

@@ -119,8 +119,32 @@ def load_heroes(directory: str | os.PathLike[str] | None = None) -> tuple[Hero, 
     heroes: list[Hero] = []
     for file in sorted(root.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".json"):
-            heroes += _decoded(file)
+            heroes += read_heroes(file)
     return tuple(heroes)
+
+
+def read_heroes(file: Traversable) -> list[Hero]:
+    """Read the hero configs of one file.
+
+    Raises: InvalidOption for a file that does not decode or is of another schema version.
+    """
+    try:
+        version: Any = msgspec.json.decode(file.read_bytes(), type=dict[str, Any]).get("schema_version")
+        if version not in _READABLE_VERSIONS:
+            raise InvalidOption(
+                field=f"schema_version of {file.name}",
+                got=version,
+                expected=_READABLE_VERSIONS,
+                remedy="use the hero configs of this release",
+            )
+        return msgspec.json.decode(file.read_bytes(), type=_File).heroes
+    except msgspec.MsgspecError as error:
+        raise InvalidOption(
+            field=f"hero configs {file.name}",
+            got=str(error),
+            expected=f"schema version {SCHEMA_VERSION}",
+            remedy="write it with save_heroes",
+        ) from error
 
 
 def save_heroes(path: str | os.PathLike[str], heroes: Iterable[Hero]) -> None:
@@ -152,23 +176,3 @@ def seeds_for(
 
 def _latency_ms(trial: StoredTrial) -> float | None:
     return trial.retimed_ms if trial.retimed_ms is not None else trial.record.outcome.latency_ms
-
-
-def _decoded(file: Traversable) -> list[Hero]:
-    try:
-        version: Any = msgspec.json.decode(file.read_bytes(), type=dict[str, Any]).get("schema_version")
-        if version not in _READABLE_VERSIONS:
-            raise InvalidOption(
-                field=f"schema_version of {file.name}",
-                got=version,
-                expected=_READABLE_VERSIONS,
-                remedy="use the hero configs of this release",
-            )
-        return msgspec.json.decode(file.read_bytes(), type=_File).heroes
-    except msgspec.MsgspecError as error:
-        raise InvalidOption(
-            field=f"hero configs {file.name}",
-            got=str(error),
-            expected=f"schema version {SCHEMA_VERSION}",
-            remedy="write it with save_heroes",
-        ) from error
