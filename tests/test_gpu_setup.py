@@ -82,6 +82,27 @@ def test_a_machine_without_a_gpu_is_told_so_in_one_line(
     assert tool.main([*flags, "--without-device"]) == 0
 
 
+def test_wheels_are_downloaded_for_every_python_that_may_run(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def pip(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+        version = command[command.index("--python-version") + 1]
+        asked.append(version)
+        assert command[command.index("--dest") + 1] == str(tmp_path)
+        return subprocess.CompletedProcess(command, int(version == "3.12"))
+
+    monkeypatch.setattr(tool.subprocess, "run", pip)
+    assert tool.main(["--download", str(tmp_path)]) == 1, "one of them failed"
+    assert asked == ["3.11", "3.12", "3.13"]
+    assert capsys.readouterr().err == "make gpu-wheels: the wheels for Python 3.12 could not be downloaded\n"
+    assert tool.main(["--download", str(tmp_path), "--python", "3.13"]) == 0
+    assert asked[3:] == ["3.13"]
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'requires-python = ">=3.11,<3.14"' in text
+
+
 def test_every_dependency_of_the_package_is_required(tool: ModuleType) -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     block = text.partition("dependencies = [")[2].partition("]")[0]

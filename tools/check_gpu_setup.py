@@ -46,6 +46,7 @@ DRIVER = "libcuda.so.1"
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS_PYTHON = ".venv/bin/python"
 COMPILERS = ("g++", "clang++")
+PYTHONS = ("3.11", "3.12", "3.13")
 DOWNLOAD = ("--only-binary=:all:", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64")
 
 
@@ -99,11 +100,16 @@ def install(absent: Sequence[str], wheels: Path, site: Path) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def download(wheels: Path, python: str) -> int:
-    """Fill a folder with the wheels that are carried; return pip's exit code."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", *DOWNLOAD, "--python-version", python]
-    command += ["--dest", str(wheels), *(REQUIRED[name] for name in CARRIED)]
-    return subprocess.run(command, check=False).returncode
+def download(wheels: Path, pythons: Sequence[str]) -> int:
+    """Fill a folder with the wheels that are carried, for each version of Python; return pip's worst exit code."""
+    codes: list[int] = []
+    for python in pythons:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", *DOWNLOAD, "--python-version", python]
+        command += ["--dest", str(wheels), *(REQUIRED[name] for name in CARRIED)]
+        codes.append(subprocess.run(command, check=False).returncode)
+        if codes[-1] != 0:
+            print(f"make gpu-wheels: the wheels for Python {python} could not be downloaded", file=sys.stderr)
+    return max(codes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,11 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--wheels", type=Path, default=Path("wheels"))
     parser.add_argument("--site", type=Path, default=Path("build/gpu-site"))
     parser.add_argument("--download", type=Path)
-    parser.add_argument("--python", default="3.12", help="the version on the machine with the GPU")
+    parser.add_argument("--python", choices=PYTHONS, help="download for this version alone, and not for each of them")
     parser.add_argument("--without-device", action="store_true", help="the run is dry: no driver is needed")
     options = parser.parse_args(arguments)
     if options.download is not None:
-        return download(options.download, options.python)
+        return download(options.download, PYTHONS if options.python is None else (options.python,))
     if not options.without_device and not has_driver():
         print(
             f"make gpu: this machine has no NVIDIA driver ({DRIVER} is not found). Remedy: install a driver of 580 or "
