@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tracea.bench.gpu import child
 from tracea.bench.gpu import watch as watching
 from tracea.bench.gpu.settings import ItemOutcome, Settings, StageRequest, Status
 
@@ -33,7 +36,8 @@ for name in NAMES:
         os._exit(8)
     if name == "is late":
         time.sleep(60)
-    tell(end=name, outcome={"status": "passed", "detail": str(asked["avoid"])})
+    said = asked["until"] if name == "tells when" else asked["avoid"]
+    tell(end=name, outcome={"status": "passed", "detail": str(said)})
 tell(done="x")
 """
 
@@ -74,9 +78,34 @@ def test_the_next_process_is_told_what_came_of_what_it_avoids(watch: Any) -> Non
     assert found["recovers"].detail == "{'bad': 'it wrote beside its output'}"
 
 
+def test_what_a_process_takes_to_start_is_time_of_its_stage(watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = time.monotonic()
+    _, found = watch("tells when", seconds=30.0)
+    until = float(found["tells when"].detail)
+    assert begin + 30.0 <= until <= time.monotonic() + 30.0
+    given: list[float] = []
+
+    class Enough(Exception):
+        pass
+
+    def open_session(*_: object, seconds: float, **__: object) -> None:
+        given.append(seconds)
+        raise Enough
+
+    monkeypatch.setattr(child, "open_session", open_session)
+    request = StageRequest(
+        stage="conformance", settings=Settings(target="sm_80"), seconds=30.0, until=time.monotonic() + 10.0
+    )
+    for asked in (request, msgspec.structs.replace(request, until=None)):
+        with pytest.raises(Enough):
+            child.run_stage(asked, lambda _: None)
+    assert 0.0 < given[0] <= 10.0
+    assert given[1] == 30.0
+
+
 @pytest.mark.parametrize("name", ["hangs", "goes on"])
 def test_an_item_that_the_stages_end_interrupts_did_not_fail(watch: Any, name: str) -> None:
-    reason, found = watch("good", name, "never begun", seconds=1.5)
+    reason, found = watch("good", name, "never begun", seconds=3.0)
     assert reason == "its seconds are spent"
     assert {name: outcome.status for name, outcome in found.items()} == {"good": Status.PASSED, name: Status.SKIPPED}
     detail, _, schedule = found[name].detail.partition(" while trying schedule ")
@@ -85,7 +114,7 @@ def test_an_item_that_the_stages_end_interrupts_did_not_fail(watch: Any, name: s
 
 
 def test_what_failed_before_the_stages_end_is_not_skipped(watch: Any) -> None:
-    reason, found = watch("is late", seconds=2.0)
+    reason, found = watch("is late", seconds=5.0)
     assert reason == "its seconds are spent"
     assert found["is late"].status is Status.CRASHED
     assert found["is late"].detail == "it wrote beside its output; the stage's time was up"

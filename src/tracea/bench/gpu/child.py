@@ -40,7 +40,7 @@ def run_stage(request: StageRequest, tell: Tell) -> None:
     items: Callable[[Session], Iterator[Item]] = getattr(import_module(f"tracea.bench.gpu.{module}"), function)
     session = open_session(
         request.settings,
-        seconds=request.seconds,
+        seconds=request.seconds if request.until is None else request.until - time.monotonic(),
         with_torch=with_torch,
         note=lambda text: tell({"note": text}),
         avoid=request.avoid,

@@ -65,7 +65,8 @@ class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class StageRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the process of a stage is asked.
 
-    ``skip`` are items that are done, ``avoid`` notes that ended badly, each with what came of it.
+    ``skip`` are items that are done, ``avoid`` notes that ended badly, each with what came of it. ``until`` is when its
+    seconds end by ``time.monotonic``, which is one clock for all processes of a machine: to start took some of them.
     """
 
     stage: str
@@ -73,3 +74,4 @@ class StageRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     seconds: float
     skip: tuple[str, ...] = ()
     avoid: dict[str, str] = {}
+    until: float | None = None

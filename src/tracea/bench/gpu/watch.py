@@ -58,7 +58,7 @@ def _run_processes(request: StageRequest, ended: Told, unsettled: dict[str, Item
         seconds = end - time.monotonic()
         if seconds <= 0:
             return _SPENT
-        asked = msgspec.structs.replace(request, seconds=seconds, skip=tuple(skip), avoid=avoid)
+        asked = msgspec.structs.replace(request, seconds=seconds, until=end, skip=tuple(skip), avoid=avoid)
         one = _Process(asked, module)
         finished = one.run(end, lambda name, outcome: (skip.append(name), ended(name, outcome)))
         if finished or one.refused:
