@@ -86,7 +86,16 @@ def test_what_the_tools_look_at_is_compiled_ahead(every: int) -> None:
     assert wanted
     assert all(request in requests for request in wanted)
     assert all(requests.count(request) == 1 for request in requests)
-    assert "sanitizer and banks" in [item.name for item in compile_ahead.items(session)]
+
+
+def test_the_emulator_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[compile_ahead.Job]] = []
+    monkeypatch.setattr(compile_ahead, "_compiled", lambda session, jobs, **_: asked.append(jobs))
+    session = open_session(Settings(target="sm_80", driver="null", every=40), seconds=60)
+    next(compile_ahead.items(session)).run()
+    ((emulator, *others),) = asked
+    assert emulator is compile_ahead._compile_emulator
+    assert len(others) >= 2
 
 
 def test_a_missing_compiler_is_no_failure_of_the_compile_stage(monkeypatch: pytest.MonkeyPatch) -> None:
