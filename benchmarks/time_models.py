@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 from recorded_rows import options, record_rows
 
+from tracea.bench.peers.openvino import in_this_thread
 from tracea.profiler.measurement import Measurement, Ratio
 from tracea.profiler.record import Row
 
@@ -105,11 +106,7 @@ def openvino(path: Path, inputs: Any, threads: int, precision: str) -> Contender
     for place, value in enumerate(leaves(inputs)):
         request.set_input_tensor(place, ov.Tensor(value.numpy(), shared_memory=True))
 
-    def run() -> None:
-        request.start_async()
-        request.wait()
-
-    return run, lambda _: [torch.from_numpy(made.data.copy()) for made in request.output_tensors]
+    return in_this_thread(request), lambda _: [torch.from_numpy(made.data.copy()) for made in request.output_tensors]
 
 
 def contenders(name: str, module: Any, inputs: Any, threads: int, accuracy: str) -> dict[str, Contender]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import time
+import weakref
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,7 +17,7 @@ from tests.drawn import drawn
 from tracea.bench.attention_suite import attention_problem
 from tracea.bench.conv_suite import conv_problem
 from tracea.bench.ours import contender as our_contender
-from tracea.bench.peers import FAMILIES, peers, surroundings
+from tracea.bench.peers import FAMILIES, openvino, peers, surroundings
 from tracea.bench.peers.peer import Allocation, Peer
 from tracea.bench.problem import Problem
 from tracea.bench.sparse_suite import grouped_problem, low_rank_problem, sparse_problem
@@ -27,9 +31,11 @@ from tracea.bench.suites import (
     problems,
     row_problem,
 )
+from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp, RowKind
 from tracea.core.reference import evaluate
 from tracea.errors import InvalidOption
+from tracea.runtime.buffers import aligned_empty
 
 FAMILY_NAMES = tuple(FAMILIES)
 SMALL = (
@@ -117,6 +123,36 @@ def test_every_problem_has_a_name_of_its_own_and_a_peer() -> None:
         assert problems(suite) is rows
         assert len({row.name for row in rows}) == len(rows)
         assert [row.name for row in rows if not any(peer.supports(row) for peer in peers(("torch",)))] == []
+
+
+def test_openvino_computes_in_the_thread_that_is_timed() -> None:
+    pytest.importorskip("openvino")
+    problem = conv_problem(64, 64, 3, 1, 28)
+    (peer,) = peers(("openvino",))
+    run = peer.build(problem, problem.arrays(0), 1).run
+    run()
+    whole, own = time.process_time_ns(), time.thread_time_ns()
+    for _ in range(50):
+        run()
+    own, whole = time.thread_time_ns() - own, time.process_time_ns() - whole
+    assert own > 0.7 * whole
+
+
+def test_a_run_of_openvino_keeps_the_memory_that_it_writes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+    made: list[weakref.ref[np.ndarray]] = []
+
+    def noted(shape: Sequence[int], dtype: DType) -> np.ndarray:
+        made.append(weakref.ref(array := aligned_empty(shape, dtype)))
+        return array
+
+    monkeypatch.setattr(openvino, "aligned_empty", noted)
+    problem = conv_problem(5, 7, 3, 2, 9)
+    (peer,) = peers(("openvino",))
+    run = peer.build(problem, problem.arrays(0), 1).run
+    gc.collect()
+    assert [array() is not None for array in made] == [True]
+    run()
 
 
 def test_calls_through_python_are_a_group_of_their_own() -> None:

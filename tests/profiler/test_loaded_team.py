@@ -30,7 +30,7 @@ class Host:
         return self.now_ns
 
     def meter(self) -> Occupancy:
-        return Occupancy(wall_ns=self.now_ns, thread_ns=self.now_ns, switches=self.switches)
+        return Occupancy(wall_ns=self.now_ns, process_ns=self.now_ns, switches=self.switches)
 
     def function(self, cost_ns: Callable[[], float]) -> Callable[[], None]:
         def call() -> None:

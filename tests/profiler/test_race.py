@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from tracea.errors import InvalidOption
 from tracea.profiler import Rule, Standing, Watch, capture, compare, pace, race, run_in_processes
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.pace import CorePacer
-from tracea.profiler.watch import Occupancy, Round
+from tracea.profiler.watch import Occupancy, Round, occupancy
 
 ENVIRONMENT = capture(threads=1)
 
@@ -30,7 +31,7 @@ class Host:
         return self.now_ns
 
     def meter(self) -> Occupancy:
-        return Occupancy(wall_ns=self.now_ns, thread_ns=self.own_ns, switches=self.switches)
+        return Occupancy(wall_ns=self.now_ns, process_ns=self.own_ns, switches=self.switches)
 
     def function(self, cost_ns: Callable[[], float]) -> Callable[[], None]:
         def run() -> None:
@@ -97,6 +98,19 @@ def test_a_thread_that_rests_of_its_own_accord_is_not_disturbed() -> None:
 
     measured = compare({"a": rests}, pairs=5, **host.options())["a"]  # type: ignore[arg-type]
     assert (measured.discarded, measured.disturbed) == (0, 0)
+
+
+def test_what_a_thread_of_the_same_process_takes_is_not_taken_by_others() -> None:
+    def works() -> None:
+        until = time.thread_time_ns() + 50_000_000
+        while time.thread_time_ns() < until:
+            pass
+
+    before = occupancy()
+    helper = threading.Thread(target=works)
+    helper.start()
+    helper.join()
+    assert occupancy().process_ns - before.process_ns >= 50_000_000
 
 
 def test_rounds_in_which_a_core_was_shared_are_measured_again() -> None:

@@ -237,12 +237,13 @@ def _back(order: tuple[str, ...], first: Mapping[str, Sequence[Slice]]) -> tuple
 def _load(before: Occupancy, after: Occupancy) -> float:
     """Return the share of a round in which others had the one thread's core: it was switched out against its will.
 
-    A thread that waits for a device rests of its own accord.
+    A thread that waits for a device rests of its own accord, and one that waits for another of its process is switched
+    out for that: only time in which none of them ran is others'.
     """
     wall, switches = after.wall_ns - before.wall_ns, after.switches - before.switches
     if wall <= 0 or switches <= 0:
         return 0.0
-    return max(0.0, 1.0 - (after.thread_ns - before.thread_ns) / wall)
+    return max(0.0, 1.0 - (after.process_ns - before.process_ns) / wall)
 
 
 def measure(

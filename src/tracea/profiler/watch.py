@@ -1,7 +1,7 @@
 """Watch: which rounds of an interleaved run other programs disturbed, and how many of them are measured again.
 
 Three signs, none of which says who is faster, so that leaving a round out favours nobody: the cores were taken away in
-the middle of it (time passed in which the thread did not run, and it was switched out against its will), the slices of
+the middle of it (time passed in which the process did not run, and it was switched out against its will), the slices of
 one function's batch, measured apart within the round, do not agree (of one call alone: it took many times its least,
 and the round's others did not), and a core had to share itself (see ``profiler.pace``). Of a team's batch the slices in
 which a thread lost its core are left out before, and the round is disturbed where most were.
@@ -23,13 +23,14 @@ __all__ = ["PATIENT", "WATCH", "Occupancy", "OccupancyMeter", "Round", "Watch", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """What a thread and its process had of the cores so far; differences of two of these count.
+    """What this process had of the cores so far; differences of two of these count.
 
-    Units: nanoseconds; ``switches`` is how often any thread of the process was taken off its core against its will.
+    Units: nanoseconds; ``process_ns`` is what all its threads ran, since a peer may compute in one of its own, and what
+    that takes is no other program's; ``switches`` is how often any of them was taken off its core against its will.
     """
 
     wall_ns: int
-    thread_ns: int
+    process_ns: int
     switches: int
 
 
@@ -37,8 +38,8 @@ OccupancyMeter: TypeAlias = Callable[[], Occupancy]
 
 
 def occupancy() -> Occupancy:
-    """Read the clocks of this thread; about a microsecond."""
-    return Occupancy(wall_ns=time.perf_counter_ns(), thread_ns=time.thread_time_ns(), switches=_switches())
+    """Read the clocks of this process; about a microsecond."""
+    return Occupancy(wall_ns=time.perf_counter_ns(), process_ns=time.process_time_ns(), switches=_switches())
 
 
 def _switches() -> int:
