@@ -4,18 +4,23 @@
 
 A row is a group of problems, a column a core that has a folder in ``results``. A cell is the geometric mean of the
 ratios of one thread and of two, each to the fastest peer of its problem, with the least of them in brackets. A question
-mark says that at least half of the problems are in doubt by their record: other programs took the cores meanwhile.
+mark says that at least half of the problems are in doubt by their record, as `tracea.bench.doubt` judges for every
+table: other programs took the cores meanwhile, or an interval decides nothing.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
+
+from tracea.bench.doubt import why_in_doubt, why_row_in_doubt
+from tracea.profiler.measurement import Measurement
+from tracea.profiler.record import read
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -132,21 +137,22 @@ LINES = {
 
 def ratios(record: Path, line: Line) -> list[tuple[float, bool]]:
     """Return the ratio of each problem of the line to its fastest peer, and whether it is in doubt."""
-    read: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-    if "processes" in read:  # of a model that was searched
-        ours = [process["tracea"] for process in read["processes"]]
-        return [(min(_of_model(read["processes"])), any(2 * e["disturbed"] >= len(e["samples_us"]) for e in ours))]
+    if not line.groups:  # of a model that was searched
+        searched = msgspec.json.decode(record.read_bytes())
+        processes = msgspec.convert(searched["processes"], list[dict[str, Measurement]])
+        sides = [measured for process in processes for measured in process.values()]
+        return [(min(_of_model(processes)), bool(why_in_doubt(sides)))]
     return [
-        (min(peer["median"] for peer in row["ratios"].values()), bool(row["notes"].get("doubt")))
-        for row in read["rows"]
-        if row["notes"].get("group") in line.groups and line.only in row["problem"]
+        (min(ratio.median for ratio in row.ratios.values()), bool(why_row_in_doubt(row)))
+        for row in read(record).rows
+        if row.notes.get("group") in line.groups and line.only in row.problem
     ]
 
 
-def _of_model(processes: list[dict[str, Any]]) -> Iterator[float]:
+def _of_model(processes: list[dict[str, Measurement]]) -> Iterator[float]:
     """Yield the median quotient of the paired samples of each peer and of ours."""
     for peer in processes[0].keys() - {"tracea"}:
-        pairs = [zip(each[peer]["samples_us"], each["tracea"]["samples_us"], strict=True) for each in processes]
+        pairs = [zip(each[peer].samples_us, each["tracea"].samples_us, strict=True) for each in processes]
         yield statistics.median(theirs / ours for process in pairs for theirs, ours in process)
 
 

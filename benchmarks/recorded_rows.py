@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
+from tracea.bench.doubt import DOUBT, why_in_doubt
 from tracea.bench.results import folder_of_this_core
 from tracea.profiler.environment import capture, equal_terms
 from tracea.profiler.machine import cores_allowed
+from tracea.profiler.measurement import Measurement
 from tracea.profiler.processes import run_in_processes
 from tracea.profiler.record import Record, Row, write
 
@@ -77,13 +79,19 @@ def close_sides(calls: dict[str, Callable[[], Any]], wanted: Sequence[Any], tole
                 raise SystemExit(f"{name}: {side} is off by {off:.1e} of the largest")
 
 
+def with_doubt(row: Row, results: Sequence[list[Any]]) -> Row:
+    """Note what disturbed any of the processes, whose last entries are what they measured: a row shows one of them."""
+    sides = [msgspec.convert(each, Measurement) for result in results for each in result[-1].values()]
+    return msgspec.structs.replace(row, notes={**row.notes, DOUBT: why_in_doubt(sides)})
+
+
 def record_rows(
     given: argparse.Namespace, target: str, row_of: Callable[[list[list[Any]]], Row], *, suite: str, **arguments: Any
 ) -> None:
     """Compile, or time what ``target`` yields (module:function) for each number of threads, print it and record it.
 
     The function is called with ``threads``, ``pairs`` (none where it shall only compile), ``only`` and ``arguments``,
-    and ``row_of`` makes a row of what each process measured. The record is
+    and ``row_of`` makes a row of what each process measured, which is the last entry of what it returns. The record is
     results/<core>/<suite>-<arguments>-<threads>t.json.
     """
     for threads in given.threads:
@@ -99,7 +107,7 @@ def record_rows(
             sys.exit(f"--only: no row's name contains {given.only!r}")
         if given.compile:
             continue
-        rows = tuple(row_of(list(each)) for each in zip(*results, strict=True))
+        rows = tuple(with_doubt(row_of(list(each)), each) for each in zip(*results, strict=True))
         for row in rows:
             ratios = ", ".join(f"{peer} / ours {ratio}" for peer, ratio in row.ratios.items())
             print(f"{threads}t {row.problem:42s} {row.measurements[0].median_us:8.1f} us, {ratios}", flush=True)
