@@ -199,6 +199,27 @@ def test_a_resumed_trial_has_the_time_that_was_measured_beside_the_one_by_which_
     assert (again.latency_ms, again.measured_ms) == (1.02 * measured, measured)
 
 
+def test_what_an_earlier_comparison_said_is_forgotten_in_the_store_too(tmp_path: Path) -> None:
+    path = tmp_path / "trials.db"
+    slow, fast = [(4, 2), (4, 1), (4, 0)], [(2, 0), (2, 1), (2, 2)]  # of tiles of 128, and of 32
+
+    def run(rows: list[tuple[int, int]], trials: int, timings: list[float | None]) -> Study:
+        with TrialStore(path) as store:
+            seeded = sampler("grid", SPACE, seeds=rows)
+            study = Study(seeded, evaluate, Budget(trials=trials), compare=lambda _: timings, store=store, key=KEY)
+            study.run()
+        return study
+
+    run(slow, 3, [5.0, 6.0, 7.0])  # on a day when the machine was fast
+    run(fast, 6, [None, 13.0, 12.0])
+    resumed = run([], 6, [])
+    assert resumed.best is not None
+    assert (resumed.best.row, resumed.best.latency_ms) == ((2, 2), 12.0)
+    with TrialStore(path) as store:
+        said = [trial.retimed_ms for trial in store.find(study=KEY)]
+    assert said == [None, None, None, None, 13.0, 12.0]
+
+
 def test_an_interrupted_study_keeps_what_was_finished(tmp_path: Path) -> None:
     def stop_at_four(trial: Trial) -> Outcome:
         if trial.number == 4:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -233,20 +233,30 @@ class Study:
                 expected=f"{len(leaders)} timings",
                 remedy="return one timing for each finalist",
             )
-        self._trials = [replace(trial, retimed_ms=None, median_ms=None) for trial in self._trials]
-        for leader, latency in zip(leaders, timings, strict=True):
-            if latency is None:
-                continue
-            if not (math.isfinite(latency) and latency > 0.0):
+        for latency in timings:
+            if latency is not None and not (math.isfinite(latency) and latency > 0.0):
                 raise InvalidOption(
                     field="compare",
                     got=latency,
                     expected="a positive finite latency, or None",
                     remedy="None for a failure",
                 )
-            self._trials[leader.number] = replace(self._trials[leader.number], retimed_ms=latency)
-            if self._store is not None:
-                self._store.retime(self._record_ids[leader.number], latency)
+        compared = {
+            leader.number: latency for leader, latency in zip(leaders, timings, strict=True) if latency is not None
+        }
+        self._keep_comparison(compared)
+        self._trials = [replace(trial, retimed_ms=compared.get(trial.number), median_ms=None) for trial in self._trials]
+
+    def _keep_comparison(self, compared: Mapping[int, float]) -> None:
+        """Store what the comparison said by the trial's number, all of it or nothing, and of earlier ones nothing."""
+        if self._store is None or self._key is None:
+            return
+        with self._store.at_once():  # else a later run resumes two comparisons, of which the lower times decide
+            for stored in self._store.find(study=self._key):
+                if stored.retimed_ms is not None:
+                    self._store.retime(stored.id, None)
+            for number, latency in compared.items():
+                self._store.retime(self._record_ids[number], latency)
 
 
 def _latency(trial: Trial) -> float:
