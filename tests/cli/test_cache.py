@@ -16,19 +16,43 @@ from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
 from tracea.runtime.cache import CacheStore
 
 
-def a_trial(root: Path, op_key: str = "gemm") -> None:
+def a_trial(
+    root: Path,
+    op_key: str = "gemm",
+    *,
+    variant: str = "",
+    latency_ms: float = 1.0,
+    retimed_ms: float | None = None,
+    toolchain: str = "",
+) -> None:
+    key = StudyKey(op_key=op_key, variant=variant, toolchain={"gcc": toolchain} if toolchain else {})
     with TrialStore(root / "trials.sqlite") as store:
-        store.add(
+        number = store.add(
             TrialRecord(
-                key=StudyKey(op_key=op_key),
+                key=key,
                 schedule={"mc": 8},
-                outcome=Outcome(kind=OutcomeKind.OK, latency_ms=1.0),
+                outcome=Outcome(kind=OutcomeKind.OK, latency_ms=latency_ms),
                 seconds=0.1,
                 sampler="random",
                 seed=0,
                 recorded_at=0.0,
             )
         )
+        if retimed_ms is not None:
+            store.retime(number, retimed_ms)
+
+
+def test_cache_ls_names_the_winner_of_the_final_of_the_latest_toolchain(
+    empty_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty_cache.mkdir(mode=0o700)
+    a_trial(empty_cache, variant="old", latency_ms=0.5, toolchain="12")
+    a_trial(empty_cache, variant="out", latency_ms=1.0, toolchain="13")
+    a_trial(empty_cache, variant="lost", latency_ms=1.2, retimed_ms=2.0, toolchain="13")
+    a_trial(empty_cache, variant="won", latency_ms=1.3, retimed_ms=1.8, toolchain="13")
+    assert cli.main(["cache", "ls"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["gemm", "here", "4", "4", "1.8", "ms", "won"] in rows
 
 
 def test_cache_verify_names_what_is_damaged_and_gc_removes_it(

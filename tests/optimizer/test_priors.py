@@ -14,12 +14,17 @@ KEY = StudyKey(op_key="gemm 64x64x64 f32", variant="packed", hardware={"core": "
 SPACE = SearchSpace.constrained({"tile": (8, 16, 32, 64)})
 
 
-def hero_of(tmp_path: Path, latencies: dict[int, float | None], op_key: str = KEY.op_key) -> Hero:
+def hero_of(
+    tmp_path: Path,
+    latencies: dict[int, float | None],
+    op_key: str = KEY.op_key,
+    final: dict[int, float] | None = None,
+) -> Hero:
     key = StudyKey(op_key=op_key, variant=KEY.variant, hardware=KEY.hardware, toolchain=KEY.toolchain)
     with TrialStore(tmp_path / "trials.db") as store:
         for tile, latency in latencies.items():
             kind = OutcomeKind.WRONG if latency is None else OutcomeKind.OK
-            store.add(
+            number = store.add(
                 TrialRecord(
                     key=key,
                     schedule={"tile": tile},
@@ -30,7 +35,15 @@ def hero_of(tmp_path: Path, latencies: dict[int, float | None], op_key: str = KE
                     recorded_at=1.75e9,
                 )
             )
+            if tile in (final or {}):
+                store.retime(number, (final or {})[tile])
         return Hero.of_study(store.find(study=key))
+
+
+def test_a_hero_is_the_winner_of_the_final_where_there_was_one(tmp_path: Path) -> None:
+    hero = hero_of(tmp_path, {8: 1.3, 16: 1.1, 32: 1.2, 64: 1.4}, final={8: 2.0, 16: 1.9, 32: 1.8})
+    assert hero.schedule == {"tile": 32}  # not the one whose single time, of another minute, is less than theirs
+    assert (hero.record.latency_ms, hero.record.trials) == (1.8, 4)
 
 
 def test_a_hero_is_the_best_of_a_stored_study_and_says_so(tmp_path: Path) -> None:

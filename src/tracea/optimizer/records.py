@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ __all__ = [
     "TrialRecord",
     "decode_record",
     "encode_record",
+    "fastest",
     "fingerprint",
     "require_credible",
     "require_unique_names",
@@ -167,6 +168,24 @@ class StoredTrial:
         if self.comparison or self.retimed_ms is None or self.median_ms is None:
             return self.retimed_ms
         return self.median_ms if self.retimed_ms > _CREDIBLE * self.median_ms else self.retimed_ms
+
+
+def fastest(trials: Sequence[StoredTrial]) -> tuple[float, StoredTrial] | None:
+    """Return the fastest of trials that may be compared, oldest first, and the latency by which it ranks.
+
+    Where a final timed some of them side by side it is one of those, since a search's own times mis-rank near-equals;
+    and none of which the last word is a failure, such as a final's.
+    """
+    last = {_tried(trial): trial.record.outcome.is_ok for trial in trials}
+    good = [trial for trial in trials if trial.record.outcome.is_ok and last[_tried(trial)]]
+    ranked = [(trial.rank_ms, trial.id, trial) for trial in good if trial.rank_ms is not None]
+    searched = [(trial.record.outcome.latency_ms or math.inf, trial.id, trial) for trial in good]
+    found = min(ranked or searched, default=None)
+    return None if found is None else (found[0], found[2])
+
+
+def _tried(trial: StoredTrial) -> tuple[str, frozenset[tuple[str, Value]]]:
+    return trial.record.key.variant, frozenset(trial.record.schedule.items())
 
 
 def fingerprint(facts: Facts) -> str:

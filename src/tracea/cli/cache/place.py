@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracea.optimizer.storage import StoredTrial
 
 __all__ = ["TRIALS", "OpTried", "check_trials", "count_trials", "directory", "ops_tried", "trials_file"]
@@ -50,7 +52,10 @@ def count_trials(root: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTried:
-    """One op of the trial store: how many trials were made here or elsewhere, and the fastest verified one, if any."""
+    """One op of the trial store: how many trials were made here or elsewhere, and the best one, if any.
+
+    That is the fastest of the last final, before there was one of the search.
+    """
 
     op_key: str
     where: str
@@ -75,23 +80,36 @@ def ops_tried(root: Path) -> list[OpTried]:
         by_op.setdefault((trial.record.key.op_key, trial.is_imported), []).append(trial)
     listed: list[OpTried] = []
     for (op_key, is_imported), trials in by_op.items():
-        good = [
-            (trial.retimed_ms or trial.record.outcome.latency_ms or 0.0, trial.record.key.variant)
-            for trial in trials
-            if trial.record.outcome.is_ok
-        ]
-        latency_ms, variant = min(good, default=(0.0, ""))
+        best = _fastest(trials)
         listed.append(
             OpTried(
                 op_key=op_key,
                 where="elsewhere, imported" if is_imported else "here",
                 trials=len(trials),
-                verified=len(good),
-                fastest=shown_us(1e3 * latency_ms) if good else "",
-                variant=variant,
+                verified=sum(trial.record.outcome.is_ok for trial in trials),
+                fastest="" if best is None else shown_us(1e3 * best[0]),
+                variant="" if best is None else best[1].record.key.variant,
             )
         )
     return listed
+
+
+def _fastest(trials: Sequence[StoredTrial]) -> tuple[float, StoredTrial] | None:
+    """Return the fastest of an op's trials, oldest first: by each machine and number of threads the latest toolchain's.
+
+    What an earlier toolchain made is not what runs, and its times are of another day.
+    """
+    from tracea.optimizer.records import fastest
+
+    latest: dict[tuple[object, ...], str] = {}
+    studies: dict[tuple[object, ...], list[StoredTrial]] = {}
+    for trial in trials:
+        key = trial.record.key
+        place = key.constants, key.hardware_fingerprint
+        latest[place] = key.toolchain_fingerprint
+        studies.setdefault((*place, key.toolchain_fingerprint), []).append(trial)
+    found = [fastest(studies[*place, toolchain]) for place, toolchain in latest.items()]
+    return min((each for each in found if each is not None), key=lambda each: each[0], default=None)
 
 
 def check_trials(root: Path) -> tuple[int, str | None]:

@@ -24,6 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from tracea.errors import InvalidOption
+from tracea.optimizer.records import fastest
 from tracea.optimizer.space import Row, SearchSpace, Value
 from tracea.optimizer.storage import StoredTrial, StudyKey
 
@@ -74,20 +75,22 @@ class Hero:
 
     @classmethod
     def of_study(cls, trials: Sequence[StoredTrial], *, machine: str = "") -> Hero:
-        """Take the best of a study's stored trials; ``machine`` names the one that they were measured on.
+        """Take the best of a study's stored trials, of those in its final where there was one.
+
+        ``machine`` names the one that they were measured on.
 
         Raises: InvalidOption where none succeeded or they are of several studies.
         """
         keys = {(trial.record.key.op_key, trial.record.key.variant, trial.record.key.constants) for trial in trials}
-        good = [(latency, trial.id, trial) for trial in trials if (latency := _latency_ms(trial)) is not None]
-        if not good or len(keys) != 1:
+        found = fastest(trials)
+        if found is None or len(keys) != 1:
             raise InvalidOption(
                 field="study",
-                got={"studies": len(keys), "successes": len(good)},
+                got={"studies": len(keys), "successes": sum(trial.record.outcome.is_ok for trial in trials)},
                 expected="1 study with a success",
                 remedy="pass store.find(study=key)",
             )
-        latency, _, best = min(good)
+        latency, best = found
         key: StudyKey = best.record.key
         return cls(
             op_key=key.op_key,
@@ -172,7 +175,3 @@ def seeds_for(
     )
     rows = (space.encode(hero.schedule) for hero in fitting)
     return tuple(dict.fromkeys(row for row in rows if row is not None))[:limit]
-
-
-def _latency_ms(trial: StoredTrial) -> float | None:
-    return trial.retimed_ms if trial.retimed_ms is not None else trial.record.outcome.latency_ms
