@@ -52,6 +52,26 @@ def test_flags_of_the_gpu_suite_belong_to_it(capsys: pytest.CaptureFixture[str])
     assert "conformance" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--against", "torch"],
+        ["--threads", "1"],
+        ["--only", "2048"],
+        ["--processes", "3"],
+        ["--library"],
+        ["--resume"],
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_the_gpu_suite_refuses_a_flag_that_it_would_not_heed(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A stage that there is not: without the refusal the suite must not begin.
+    assert main(["bench", "--suite", "gpu", "--driver", "null", "--stages", "conform", *flags]) == BAD_USAGE
+    assert f"{flags[0]}: got gpu, expected a suite of the CPU" in capsys.readouterr().err
+
+
 def test_what_ranks_above_the_chosen_variant_says_why_it_was_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["emit", *OP, "--target", "sm_90a"]) == 0
     printed = capsys.readouterr()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tracea.profiler.record import Record
 
 __all__ = ["bench"]
+
+_AGAINST: Final = "torch,onnxruntime"
+_PROCESSES: Final = 3
 
 
 @Parameter(name="*", group="Suite gpu")
@@ -45,11 +48,11 @@ class GpuFlags:
 def bench(
     *,
     suite: str = "gemm",
-    against: str = "torch,onnxruntime",
+    against: str | None = None,
     threads: str | None = None,
     only: str | None = None,
     pairs: int | None = None,
-    processes: int = 3,
+    processes: int | None = None,
     library: Annotated[bool, Parameter(negative=())] = False,
     output: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
@@ -66,7 +69,7 @@ def bench(
         gemm, rows, conv, conv-normwise (3x3 and 5x5 layers by Winograd), attention, sparse, or gpu, which has flags of
         its own.
     against
-        The peers, by comma.
+        The peers, by comma; by default torch,onnxruntime.
     threads
         Numbers of threads, by comma; each gives a record. By default one, and two as well where there are two cores.
     only
@@ -74,7 +77,7 @@ def bench(
     pairs
         Interleaved pairs in each process; by default 30.
     processes
-        Fresh processes for each problem.
+        Fresh processes for each problem; by default 3.
     library
         Let our library variants compete too.
     output
@@ -87,6 +90,9 @@ def bench(
         Print the records as JSON.
     """
     if suite == "gpu":
+        _refuse_cpu_flags(
+            against=against, threads=threads, only=only, processes=processes, library=library, resume=resume
+        )
         return _gpu_suite(gpu, pairs=pairs, output=output, json=json)
     _refuse_gpu_flags(gpu, suite)
     if threads is None:
@@ -94,10 +100,9 @@ def bench(
 
         threads = "1,2" if cores_usable() > 1 else "1"
     counts = _numbers(threads)
-    if not _parts(against):
-        raise InvalidOption(
-            field="--against", got=against, expected="names of peers", remedy="--against torch,onnxruntime"
-        )
+    peers = _parts(_AGAINST if against is None else against)
+    if not peers:
+        raise InvalidOption(field="--against", got=against, expected="names of peers", remedy=f"--against {_AGAINST}")
     from tracea.bench.results import RESULTS, folder_of_this_core
     from tracea.bench.run import render, run_suite
     from tracea.profiler.measurement import MINIMUM_PAIRS
@@ -110,11 +115,11 @@ def bench(
     with shown_progress() as progress, telling(progress.phase):
         records = run_suite(
             suite,
-            against=tuple(_parts(against)),
+            against=tuple(peers),
             threads=counts,
             only=only,
             pairs=MINIMUM_PAIRS if pairs is None else pairs,
-            processes=processes,
+            processes=_PROCESSES if processes is None else processes,
             library=library,
             output=folder,
             resume=resume,
@@ -158,6 +163,17 @@ def _refuse_gpu_flags(flags: GpuFlags, suite: str) -> None:
     if given:
         raise InvalidOption(
             field=given[0], got=suite, expected="--suite gpu", remedy="leave it out, or say --suite gpu"
+        )
+
+
+def _refuse_cpu_flags(**flags: str | int | None) -> None:
+    given = [f"--{name}" for name, value in flags.items() if value is not None and value is not False]
+    if given:
+        raise InvalidOption(
+            field=given[0],
+            got="gpu",
+            expected="a suite of the CPU",
+            remedy="leave it out: tracea bench --help lists the flags of --suite gpu",
         )
 
 
