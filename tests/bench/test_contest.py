@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +31,9 @@ def named(suite: str, name: str) -> object:
     return next(problem for problem in problems(suite) if problem.name == name)
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[np.ndarray], np.ndarray]) -> None:
+def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[np.ndarray], np.ndarray], name: str = "torch.mm") -> None:
     """Put a family "planted" among the peers, whose one peer runs torch's and changes what it computed."""
-    honest = next(peer for peer in FAMILIES["torch"].peers if peer.name == "torch.mm")
+    honest = next(peer for peer in FAMILIES["torch"].peers if peer.name == name)
 
     def build(problem: object, arrays: object, threads: int) -> Contender:
         contender = honest.build(problem, arrays, threads)
@@ -143,6 +144,20 @@ def test_peer_that_computes_something_else_is_refused(
     plant(monkeypatch, change)
     with pytest.raises(VerdictFailed, match="planted on 16x24x8"):
         heat(TINY, peer_names=["planted.mm"], pairs=2, threads=1, verify=verify)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_refused"),
+    [(lambda result: np.where(result < 1.5e-3, 0.0, result), True), (lambda result: result * 1.001, False)],
+    ids=["nearly all zero", "less accurate"],
+)
+def test_results_that_are_all_small_are_held_to_their_own_size(
+    change: Callable[[np.ndarray], np.ndarray], is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, change, "torch.rows")
+    softmax = row_problem(RowKind.SOFTMAX, 5, 4000)
+    with pytest.raises(VerdictFailed, match="planted on softmax") if is_refused else nullcontext():
+        heat(softmax, peer_names=["planted.mm"], pairs=2, threads=1)
 
 
 def test_ours_is_refused_where_float64_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 
 from tracea.bench.peers import peers, surroundings
 from tracea.bench.peers.peer import Allocation
 from tracea.bench.problem import Problem
+from tracea.bench.same_result import error_and_limit
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.op import AttentionOp, Conv2dOp, RowKind, RowOp, from_dict
@@ -33,6 +33,7 @@ from tracea.semantic.schedule import Schedule
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tracea.bench.peers.peer import Peer
@@ -43,7 +44,6 @@ __all__ = ["against_torch", "time_against_torch", "torch_peers"]
 _FAMILY: Final = ("torch",)
 _CHILD: Final = "tracea.bench.against:time_against_torch"
 _SECONDS: Final = 300.0
-_TOLERANCE: Final = 2e-3  # of the largest result: whether PyTorch computes the same thing, not how well
 _SCALED: Final = Input(0) * Input(1)
 # The epilogues that PyTorch's one call has: none for softmax, the weight and the bias of a norm.
 _ROW_CALLS: Final = {RowKind.SOFTMAX: Input(0), RowKind.LAYER_NORM: _SCALED + Input(2), RowKind.RMS_NORM: _SCALED}
@@ -90,11 +90,10 @@ def time_against_torch(data: Any) -> dict[str, Any] | str:
     problem = Problem(name=op.key, group="verify", op=op, constant=request.constants)
     arrays = problem.arrays(request.seed)
     expected = evaluate(op, arrays)
-    limit = _TOLERANCE * float(np.abs(expected).max(initial=1.0))
     with surroundings(_FAMILY, request.threads):
         calls = [peer.build(problem, arrays, request.threads) for peer in torch_peers(op, request.constants)]
         for call in calls:
-            error = float(np.abs(call.result() - expected).max(initial=0.0))
+            error, limit = error_and_limit(call.result(), expected)
             if not error <= limit:
                 return (
                     f"latency: {call.name} is {error:.3g} from float64, above {limit:.3g}: it computes something else"

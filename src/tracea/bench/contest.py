@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 
 from tracea.bench.doubt import DOUBT, why_in_doubt
 from tracea.bench.ours import BASELINES, baselines
@@ -24,6 +23,7 @@ from tracea.bench.peers import peers as known_peers
 from tracea.bench.peers import surroundings
 from tracea.bench.peers.peer import Allocation, Contender
 from tracea.bench.problem import Problem
+from tracea.bench.same_result import error_and_limit
 from tracea.bench.suites import problems
 from tracea.core.op import Op
 from tracea.core.reference import evaluate
@@ -54,7 +54,6 @@ __all__ = [
 _OURS: Final = "ours"
 _OTHER: Final = "ours in the other order"  # of the images' axes
 _SCREENING_PAIRS: Final = 8
-_TOLERANCE: Final = 2e-3  # of the largest result: whether a contender computes the same thing, not how well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,8 +298,7 @@ def _accepted(answers: Sequence[Heat | Refused]) -> list[Heat]:
 
 
 def _check(problem: Problem, contender: Contender, expected: NDArray[Any]) -> None:
-    error = float(np.abs(contender.result() - expected).max(initial=0.0))
-    limit = _TOLERANCE * float(np.abs(expected).max(initial=1.0))
+    error, limit = error_and_limit(contender.result(), expected)
     if not error <= limit:
         raise _verdict(f"{contender.name} on {problem.name}", error, limit)
 
