@@ -306,3 +306,25 @@ def test_a_proposal_among_five_thousand_takes_less_than_a_tenth_of_a_second() ->
         strategy.tell(row, float(np.exp(0.3 * sum(row) + 0.05 * rng.standard_normal())))
     # The median, since a busy machine may stop any one call for longer than that.
     assert float(np.median(times[8:])) < 0.1
+
+
+@pytest.mark.parametrize("together", [1, 2, 4])
+def test_floors_of_a_relative_and_the_model_take_turns_however_many_are_asked_for_together(together: int) -> None:
+    families = SearchSpace.constrained({"a": (1, 2, 4, 8), "b": (1, 2, 4, 8), "family": ("u", "v", "w", "x", "y", "z")})
+    lowest = [(0, 3), (3, 0), (1, 2), (2, 1), (3, 3), (0, 0)]  # each family has a floor of its own
+
+    def relative(row: tuple[int, ...]) -> float:
+        return 1.0 + sum((found - at) ** 2 for found, at in zip(row[:2], lowest[row[2]], strict=True)) + 0.05 * row[2]
+
+    searched = GaussianProcessSampler(families, history=[(row, relative(row)) for row in families], seeds=[(0, 0, 0)])
+    is_floor: list[bool] = []
+    while searched._basins:
+        rows: list[tuple[int, ...]] = []
+        for _ in range(together):
+            left = len(searched._basins)
+            rows.append(searched.ask())
+            is_floor.append(len(searched._basins) < left)
+        for row in rows:
+            searched.tell(row, 2.0 + math.sin(sum((place + 1) * value for place, value in enumerate(row))))
+    assert sum(is_floor) >= 3
+    assert not any(first and second for first, second in itertools.pairwise(is_floor))

@@ -97,8 +97,9 @@ class GaussianProcessSampler(Sampler):
 
     def _propose(self) -> int:
         good = [index for index, latency in self._results.items() if latency is not None]
-        # Floors and the model take turns: a relative that is right should not have to wait for six floors.
-        while self._basins and len(self._results) % 2 == 0:
+        # Floors and the model take turns, also among rows that are asked for together: a relative that is right should
+        # not have to wait for six floors.
+        while self._basins and (len(self._results) + len(self._pending)) % 2 == 0:
             index = self._basins.pop()
             if not self._taken[index]:
                 return index
