@@ -139,6 +139,13 @@ def test_each_row_has_its_own_date_and_only_a_doubtful_one_is_marked(
     assert any(line.endswith("measures them again: tracea optimize model.py:build --again") for line in lines)
 
 
+def test_the_command_that_measures_again_is_the_one_that_was_given(session, capsys: pytest.CaptureFixture[str]) -> None:
+    session(Report())
+    assert cli.main(["optimize", "my model.py:build", "--threads", "4", "--accuracy", "normwise"]) == 0
+    said = "tracea optimize 'my model.py:build' --threads 4 --accuracy normwise --again"
+    assert any(line.endswith(said) for line in capsys.readouterr().out.splitlines())
+
+
 def test_optimize_without_trials_searches_nothing_and_says_so(session, capsys: pytest.CaptureFixture[str]) -> None:
     asked = session(Report(from_cache=True))
     assert cli.main(["optimize", "model.py:build", "--trials", "0"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -76,9 +77,11 @@ def optimize(
     if json:
         print_json(report.to_json())
     else:
-        asked = "" if accuracy == "elementwise" else f" --accuracy {accuracy}"
+        asked = shlex.quote(builder)
+        asked += "" if threads is None else f" --threads {threads}"
+        asked += "" if accuracy == "elementwise" else f" --accuracy {accuracy}"
         asked += "" if trials else " --trials 0"
-        render(report, again=f"{called_as()} optimize {builder}{asked} --again", searched=budget is not None)
+        render(report, again=f"{called_as()} optimize {asked} --again", searched=budget is not None)
     return 0 if all(verdict.passed for verdict in report.verdicts) else 1
 
 
