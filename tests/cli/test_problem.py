@@ -185,6 +185,13 @@ def test_the_documented_activations_are_those_there_are() -> None:
     assert f"`{' '.join(activation_names())}`" in text
 
 
+def test_no_key_heads_are_not_as_many_as_there_are_heads() -> None:
+    flags = ProblemFlags(heads=4, seq=64, dim=32)
+    assert parse_op("attention", flags) == parse_op("attention", replace(flags, kv_heads=4))
+    with pytest.raises(InvalidShape, match="0 does not divide 4"):
+        parse_op("attention", replace(flags, kv_heads=0))
+
+
 @pytest.mark.parametrize("kind", ["attention", "attention_gradient"])
 def test_attention_refuses_an_epilogue_and_several_batches_each_by_its_own_words(kind: str) -> None:
     flags = ProblemFlags(heads=2, seq=64, dim=32)

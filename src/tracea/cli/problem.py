@@ -258,7 +258,8 @@ def _attention(kind: str, flags: ProblemFlags) -> Op:
         )
     heads = _required(flags.heads, "--heads", example)
     seq, dim = _required(flags.seq, "--seq", example), _required(flags.dim, "--dim", example)
-    kv_heads, kv_seq = flags.kv_heads or heads, seq if flags.kv_seq is None else flags.kv_seq
+    kv_heads = heads if flags.kv_heads is None else flags.kv_heads
+    kv_seq = seq if flags.kv_seq is None else flags.kv_seq
     q, k = ((*batch, heads, seq, dim), (*batch, kv_heads, kv_seq, dim))
     queries, keys = TensorType(q, parse_dtype(flags.dtype)), TensorType(k, parse_dtype(flags.dtype))
     forward = AttentionOp(q=queries, k=keys, v=keys, causal=flags.causal, window=flags.window)
