@@ -189,7 +189,7 @@ def test_a_busy_machine_is_a_warning_only_where_something_is_timed(
 
 
 def test_times_of_other_code_are_measured_anew(
-    builder: str, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+    builder: str, empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     optimize, timings = tracea.optimize, []
     timed = compare({name: lambda: sum(range(200)) for name in (*CONTENDERS, session.OURS)}, pairs=30)
@@ -212,6 +212,14 @@ def test_times_of_other_code_are_measured_anew(
     assert len(timings) == 2
     optimize_file(builder, threads=1)
     assert len(timings) == 2
+    # The same graph from another file, which may run its module differently beside it; and from the same one, edited.
+    other = tmp_path / "other_model_of_a_test.py"
+    other.write_text(TEXT, encoding="utf-8")
+    optimize_file(f"{other}:build", threads=1)
+    assert len(timings) == 3
+    other.write_text(f"{TEXT}# edited\n", encoding="utf-8")
+    optimize_file(f"{other}:build", threads=1)
+    assert len(timings) == 4
 
 
 def test_each_row_says_when_it_was_measured_and_whether_others_disturbed_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -327,14 +328,20 @@ def _recorded_times(
     again: bool,
     accuracy: Accuracy,
 ) -> list[dict[str, Measurement]]:
-    """Return the times of all contenders: from the dated record of the same program, else, or again, measured now."""
+    """Return the times of all contenders: from the dated record of the same program, else, or again, measured now.
+
+    The program is what the builder's file makes: two modules may export the same graph and run differently beside it.
+    """
     import torch
 
+    path, _, function = builder.rpartition(":")
+    file = Path(path).absolute()
     plan = optimized.compiled.plan
     identity = study_key(next(iter(optimized.compiled.graph)).op, "", threads)
     ingredients = {
         "kind": "model times",
         "code": code_digest(_RUNNING),
+        "builder": [str(file), function, hashlib.sha256(file.read_bytes()).hexdigest()],
         "graph": optimized.captured.key,
         "plan": [[node, *_chosen(plan[node])] for node in plan],
         "threads": threads,
@@ -352,7 +359,7 @@ def _recorded_times(
         is_known.clear()
         note_load()  # only where something is timed: what is known does not depend on who uses the cores now
         timed = time_models(
-            str(Path(builder.rpartition(":")[0]).absolute()) + ":" + builder.rpartition(":")[2],
+            f"{file}:{function}",
             threads=threads,
             pairs=pairs,
             processes=processes,
