@@ -335,7 +335,7 @@ def test_assembly_for_another_processor_takes_a_compiler_for_it(
 def test_assembly_on_a_full_disk_is_told_by_the_place(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(command: Any, seconds: float, place: Path) -> None:
+    def full(command: Any, seconds: float, place: Path, product: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(place))
 
     monkeypatch.setattr("tracea.flow.text.run_compiler", full)

@@ -88,9 +88,9 @@ def test_the_name_of_a_node_is_in_no_text_and_no_command(monkeypatch: pytest.Mon
         texts.append(unit_text(sources))
         return texts[-1]
 
-    def seen_command(command: tuple[str, ...], seconds: float, place: Path) -> None:
+    def seen_command(command: tuple[str, ...], seconds: float, place: Path, product: str) -> None:
         commands.append(tuple(command))
-        run_compiler(command, seconds, place)
+        run_compiler(command, seconds, place, product)
 
     monkeypatch.setattr(compiler, "unit_text", seen_text)
     monkeypatch.setattr(compiler, "run_compiler", seen_command)

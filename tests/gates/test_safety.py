@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +19,7 @@ from tracea.core.op import GemmOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import host
 from tracea.emulator.report import Finding, Place
-from tracea.errors import InvalidOption
+from tracea.errors import InvalidOption, RunError
 from tracea.flow.compile import compile_op
 from tracea.flow.kernel import build
 from tracea.gates import QUICK, Run, build_cases, judge
@@ -178,3 +180,15 @@ def test_runs_that_take_too_long_are_fewer_and_the_check_says_so() -> None:
     check, measured = check_latency(busy(2_000), {"library": busy(2_000)}, seconds=0.2, warmup=2)
     assert len(measured["ours"].samples_us) == 49 or 30 <= len(measured["ours"].samples_us) < 60
     assert "200 would take over 0.2 s" in check.detail
+
+
+def test_without_news_of_its_child_a_fence_says_what_hides_them(rng: np.random.Generator) -> None:
+    case = build_cases(OP, rng, QUICK)[0]
+    before, opened = signal.signal(signal.SIGCHLD, signal.SIG_IGN), len(os.listdir("/proc/self/fd"))
+    try:
+        with pytest.raises(RunError, match="SIGCHLD is ignored"):
+            check_fences(right, OP, case)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert len(os.listdir("/proc/self/fd")) == opened
+    assert {check.figure for check in check_fences(right, OP, case)} == {"clean"}

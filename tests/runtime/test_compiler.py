@@ -136,7 +136,7 @@ def test_time_in_which_this_process_was_stopped_is_not_the_compilers(monkeypatch
 def test_the_limit_of_a_compilation_grows_with_the_kernels_of_the_unit(kit, fresh, monkeypatch):
     allowed = []
 
-    def stop(command, seconds, place):
+    def stop(command, seconds, place, product):
         allowed.append(seconds)
         return real(["sleep", "60"], 0.05, place)
 

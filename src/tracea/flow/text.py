@@ -294,7 +294,7 @@ def _assembly(built: Built) -> str:
         flags = (*compile_flags(compiler, built.source.isa), *target)
         command = (*compiler.command, *flags, f"-I{include_directory()}", "-S", "-o", str(assembly), str(source))
         try:
-            run_compiler(command, _COMPILE_SECONDS, Path(folder))
+            run_compiler(command, _COMPILE_SECONDS, Path(folder), assembly.name)
         except OSError as error:
             if not is_full(error):
                 raise

@@ -114,7 +114,11 @@ def _check(run: Run, op: Op, case: Case, fence: Fence, limit_s: float) -> Check:
         finally:
             os._exit(code)
     os.close(tell)
-    status = _wait(child, limit_s)
+    try:
+        status = _wait(child, limit_s)
+    except BaseException:
+        os.close(told)
+        raise
     figure = "did not return" if status is None else _outcome(status)
     place = _last_words(told)
     return Check(
@@ -169,15 +173,27 @@ def _let_read_only(arrays: Sequence[NDArray[Any]]) -> None:
 
 
 def _wait(child: int, limit_s: float) -> int | None:
-    """Return how the child ended, or end it and return None; time in which this process is stopped does not count."""
+    """Return how the child ended, or end it and return None; time in which this process is stopped does not count.
+
+    Raises:
+        RunError: nobody can say how it ended.
+    """
     clock = AwakeClock(_PAUSE_S)
-    while clock.look() < limit_s:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status
-        time.sleep(_POLL_S)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    try:
+        while clock.look() < limit_s:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return status
+            time.sleep(_POLL_S)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    except ChildProcessError as error:
+        raise RunError(
+            kernel="fence",
+            detail="how its process ended was lost: SIGCHLD is ignored, or this program waits for every child",
+            remedy="signal.signal(signal.SIGCHLD, signal.SIG_DFL) before a search; a process that is started inherits "
+            "an ignored one",
+        ) from error
     return None
 
 

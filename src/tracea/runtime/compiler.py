@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tracea import __version__
 from tracea.emitters.kernel_source import KernelSource
-from tracea.errors import CacheUnwritable, InvalidOption, RunError
+from tracea.errors import CacheCorrupt, CacheUnwritable, InvalidOption, RunError
 from tracea.runtime.at_once import at_once
 from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.compiler_process import run_compiler
@@ -45,6 +45,7 @@ COMPILE_SECONDS: Final = 300.0  # zig builds its runtime library on first use: a
 _KERNEL_SECONDS: Final = 20.0
 _MOST_SECONDS: Final = 1800.0  # half of what a cache takes for abandoned: see ABANDONED_SECONDS of garbage.py
 _LINK: Final = ("-shared", "-Wl,--as-needed")
+_LIBRARY: Final = "library.so"
 _OF_ONE_ISA: Final = "vec_"  # vec.h includes the one that the flags choose
 _PRELUDE_BYTES: Final = 48 << 20  # what the precompiled headers take at most, by g++ 12 for AVX-512
 
@@ -240,11 +241,10 @@ def compile_object(
         source.write_text(text, encoding="utf-8")
         is_wanted = precompiled and compiler.precompiles
         prelude = _prelude(compiler, flags, isa, timeout_seconds, place) if is_wanted else ()
-        command = (*compiler.command, *flags, *search, *prelude, *_LINK, "-o", str(place / "library.so"), str(source))
-        run_compiler(command, timeout_seconds, place)
+        command = (*compiler.command, *flags, *search, *prelude, *_LINK, "-o", str(place / _LIBRARY), str(source))
+        run_compiler(command, timeout_seconds, place, _LIBRARY)
 
-    entry = default_store().entry(key, build, {**ingredients, "name": name})
-    return key, entry / "library.so"
+    return key, _built(key, build, {**ingredients, "name": name}, _LIBRARY)
 
 
 def load_library(key: str, path: Path) -> Library:
@@ -337,10 +337,24 @@ def _prelude(
             (*compiler.command, *flags, f"-I{include_directory()}", *source, "-o", str(place / product)),
             timeout_seconds,
             place,
+            product,
         )
 
-    entry = default_store().entry(key, build, {**ingredients, "name": "prelude"})
-    return ("-include-pch", str(entry / product)) if clang else ("-include", str(entry / "prelude.h"))
+    made = _built(key, build, {**ingredients, "name": "prelude"}, product)
+    return ("-include-pch", str(made)) if clang else ("-include", str(made.with_name("prelude.h")))
+
+
+def _built(key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any], product: str) -> Path:
+    """Return the product in an entry, which is built again where the entry is sound and holds none.
+
+    Releases that believed a compiler's exit code alone could publish such a one.
+    """
+    made = default_store().entry(key, build, ingredients) / product
+    if not made.is_file():
+        damage = CacheCorrupt(path=made.parent, detail=f"holds no {product}")
+        made = default_store().entry(key, build, ingredients, anew=True) / product
+        warnings.warn(damage, stacklevel=4)
+    return made
 
 
 def _warn_of_room(place: Path, free: int) -> None:

@@ -38,11 +38,12 @@ _GUARD: Final = ("/bin/sh", "-c", "read _; kill -s KILL 0")
 _WRITTEN: Final = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")  # have a compiler write to a file of the user's
 
 
-def run_compiler(command: Sequence[str], timeout_seconds: float, place: Path) -> None:
+def run_compiler(command: Sequence[str], timeout_seconds: float, place: Path, product: str = "") -> None:
     """Run a compiler; kill it with all its children when the time is up, in which this process was not stopped.
 
     Its temporary files are in ``place``, where its results are to be: what has room there has room, and a compiler that
-    is killed leaves nothing elsewhere.
+    is killed leaves nothing elsewhere. ``product`` is the file there that it is to write, if its exit code is not all
+    that is asked for.
 
     Raises: CompileError: it failed, took too long or could not be started, with its log. OSError: the disk of ``place``
     is full. GivenUp: another that it ran beside has failed.
@@ -50,12 +51,12 @@ def run_compiler(command: Sequence[str], timeout_seconds: float, place: Path) ->
     temporary = place / "temporary"
     temporary.mkdir(mode=0o700)
     try:
-        _run(command, timeout_seconds, temporary)
+        _run(command, timeout_seconds, temporary, product)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _run(command: Sequence[str], timeout_seconds: float, temporary: Path) -> None:
+def _run(command: Sequence[str], timeout_seconds: float, temporary: Path, product: str) -> None:
     with _started(command, temporary) as process, _guarded(process):
         try:
             log = _output(process, timeout_seconds)
@@ -71,11 +72,20 @@ def _run(command: Sequence[str], timeout_seconds: float, temporary: Path) -> Non
                 exit_code=-signal.SIGKILL,
                 remedy="run it again when fewer programs use the machine: what was searched and compiled is kept",
             ) from None
-    if process.returncode != 0:
-        for said, code in _DISK_FULL.items():
-            if said in log:
-                raise OSError(code, said, str(temporary.parent))  # where it wrote: the compiler is not at fault
-        raise CompileError(command=command, log=log, exit_code=process.returncode)
+    # Where SIGCHLD is ignored, or the host waits for every child, nobody learns the exit code and Python says 0.
+    is_missing = product != "" and not _has_content(temporary.parent / product)
+    if process.returncode == 0 and not is_missing:
+        return
+    for said, code in _DISK_FULL.items():
+        if said in log:
+            raise OSError(code, said, str(temporary.parent))  # where it wrote: the compiler is not at fault
+    if process.returncode == 0:
+        log = f"{log.rstrip()}\nerror: it wrote no {product}".lstrip()
+    raise CompileError(command=command, log=log, exit_code=process.returncode)
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _started(command: Sequence[str], temporary: Path) -> subprocess.Popen[str]:
