@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from tracea.runtime.cache import CacheEntry, CacheStore
+from tracea.runtime.private_directory import is_held
 
 __all__ = ["Collected", "collect_garbage"]
 
-# For what is left by earlier releases, and on file systems without locks. No build takes that long: a compiler is
+# For what is left by earlier releases, and on file systems without locks. Awake, no build takes that long: a compiler is
 # stopped after half an hour at most. Process numbers would not do, since a cache may be shared by containers that do
 # not see each other's processes.
 ABANDONED_SECONDS: Final = 3600.0
@@ -80,5 +81,7 @@ def _sizes(building: Path) -> dict[Path, int]:
 def _abandoned(building: Path, now: float) -> Iterator[Path]:
     for path in sorted(building.iterdir()):
         with contextlib.suppress(OSError):  # its builder finished meanwhile
-            if now - os.lstat(path).st_mtime > ABANDONED_SECONDS:
+            # A builder that was stopped, as with the whole machine, still holds its lock. Only old ones are asked: to ask
+            # takes the lock for a moment.
+            if now - os.lstat(path).st_mtime > ABANDONED_SECONDS and not is_held(path):
                 yield path

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["hold_directory", "make_private_directory", "remove_abandoned"]
+__all__ = ["hold_directory", "is_held", "make_private_directory", "remove_abandoned"]
 
 _PREFIX: Final = "tracea-private-"
 _NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as tempfile.mkdtemp ends a name
@@ -62,6 +62,21 @@ def hold_directory(path: Path) -> int | None:
         return descriptor
     os.close(descriptor)
     return None
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether a living process holds a directory; a file system without locks does not say so of any."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # it is no directory, or is gone
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def remove_abandoned(base: Path, names: re.Pattern[str]) -> None:
