@@ -121,6 +121,8 @@ class CacheStore:
             with held_lock(self._base / "locks" / f"{key}.lock"):
                 found = self._sound_entry(key, repair=True)
                 return found if found and not anew else self._publish(key, build, ingredients, anew=anew)
+        except CacheCorrupt:  # the warning of a repair, which the user has made an error: the next call finds all well
+            raise
         except OSError as error:
             if isinstance(error, CacheError):
                 problem = error
@@ -252,8 +254,8 @@ class CacheStore:
                 os.utime(path / MANIFEST, follow_symlinks=False)
             return path
         if repair:
+            self.remove(key)  # first: a warning may be an error, and what it tells of is to be mended all the same
             warnings.warn(CacheCorrupt(path=path, detail=problem), stacklevel=2)
-            self.remove(key)
         return None
 
     def _publish(
