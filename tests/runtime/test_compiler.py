@@ -215,6 +215,21 @@ def test_a_compiler_that_was_replaced_is_another_compiler(fresh, tmp_path, monke
     assert len(set(identities)) == 3
 
 
+def test_a_library_whose_cache_is_gone_lies_where_it_was_built_again(kit, fresh, counted, tmp_path, monkeypatch):
+    program = kit.sixfold()
+    shutil.rmtree(fresh)
+    monkeypatch.setenv("TRACEA_CACHE_DIR", str(tmp_path / "other"))
+    counted.clear()
+    again = kit.sixfold()
+    assert len(counted) == 2  # the precompiled header, and one unit
+    assert again.calls[0].kernel.library.path.is_relative_to(tmp_path / "other")
+    assert again.calls[0].kernel.address == program.calls[0].kernel.address
+    kit.sixfold()
+    assert len(counted) == 2
+    program.save(tmp_path / "program.tracea")
+    assert len(counted) == 2
+
+
 @pytest.mark.parametrize("damage", ["empty", "halved", "flipped"])
 def test_a_damaged_library_is_rebuilt_and_runs(kit, fresh, counted, monkeypatch, damage):
     source = kit.scale_source(f"damaged_{damage}")

@@ -182,6 +182,10 @@ class CacheStore:
         """Remove one entry; a process that has it loaded keeps running."""
         self._bury(self._object(key))
 
+    def holds(self, path: Path) -> bool:
+        """Tell whether a path is that of a file in an entry of this directory, there or not."""
+        return path.parent.parent == self._base / "objects"
+
     def discard(self, entry: CacheEntry) -> None:
         """Remove what :meth:`entries` listed, also what is no entry and has a name that is no key."""
         self._bury(self._base / "objects" / entry.path.name)

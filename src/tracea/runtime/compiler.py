@@ -9,7 +9,7 @@ import platform
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -231,7 +231,8 @@ def compile_object(
     if loaded is not None:
         if loaded.path.exists():
             return key, loaded.path
-        default_store().remove(key)  # it was collected since it was loaded, perhaps in part
+        if default_store().holds(loaded.path):  # what another cache holds of this key is as good as before
+            default_store().remove(key)  # it was collected since it was loaded, perhaps in part
     search = tuple(f"-I{folder}" for folder in folders)
 
     def build(place: Path) -> None:
@@ -250,16 +251,21 @@ def compile_object(
 def load_library(key: str, path: Path) -> Library:
     """Load a shared library of the cache; a key that is loaded already is the same library.
 
+    Where its file is gone, as with a cache that was removed, ``path`` is where it is from now on.
+
     Raises: RunError: the dynamic linker refused it.
     """
     with _registry.lock:
-        if key not in _registry.libraries:
+        known = _registry.libraries.get(key)
+        if known is None:
             try:
                 handle = ctypes.CDLL(str(path))
             except OSError as error:
                 raise RunError(kernel=path.name, detail=str(error)) from error
-            _registry.libraries[key] = Library(key=key, path=path, handle=handle)
-        return _registry.libraries[key]
+            known = _registry.libraries[key] = Library(key=key, path=path, handle=handle)
+        elif known.path != path and not known.path.exists():
+            known = _registry.libraries[key] = replace(known, path=path)
+        return known
 
 
 def include_directory() -> Path:
