@@ -16,7 +16,7 @@ from tracea.runtime.private_directory import is_held
 
 __all__ = ["Collected", "collect_garbage"]
 
-# For what is left by earlier releases, and on file systems without locks. Awake, no build takes that long: a compiler is
+# For what is left by earlier releases, and on file systems without locks. No build takes that long awake: a compiler is
 # stopped after half an hour at most. Process numbers would not do, since a cache may be shared by containers that do
 # not see each other's processes.
 ABANDONED_SECONDS: Final = 3600.0
@@ -81,7 +81,7 @@ def _sizes(building: Path) -> dict[Path, int]:
 def _abandoned(building: Path, now: float) -> Iterator[Path]:
     for path in sorted(building.iterdir()):
         with contextlib.suppress(OSError):  # its builder finished meanwhile
-            # A builder that was stopped, as with the whole machine, still holds its lock. Only old ones are asked: to ask
+            # A builder that was stopped, or the whole machine, still holds its lock. New ones are not asked: to ask
             # takes the lock for a moment.
             if now - os.lstat(path).st_mtime > ABANDONED_SECONDS and not is_held(path):
                 yield path
