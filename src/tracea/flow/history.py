@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +23,7 @@ from tracea.optimizer.records import fingerprint
 from tracea.optimizer.space import Value
 from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore
 from tracea.runtime.cache import default_store, private_root
+from tracea.runtime.process_lock import ProcessLock
 from tracea.semantic.schedule import Schedule
 
 __all__ = [
@@ -80,7 +80,7 @@ def _renewed(path: str, ask: Callable[[TrialStore], object]) -> TrialStore:
 
 
 _copies: Final[dict[str, TrialStore]] = {}  # of stores that cannot be written
-_copying: Final = threading.Lock()
+_copying: Final = ProcessLock()
 
 
 def _private(path: str, reason: CacheError, readable: TrialStore | None = None) -> TrialStore:

@@ -12,7 +12,6 @@ import os
 import shutil
 import sqlite3
 import tempfile
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
@@ -26,10 +25,12 @@ from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOpti
 from tracea.optimizer.records import StoredTrial, StudyKey, TrialRecord, decode_record, encode_record, require_credible
 from tracea.optimizer.schema import COLUMNS, LATER, MIGRATIONS, Row, digest_of
 from tracea.optimizer.trial import OutcomeKind
+from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["MIGRATIONS", "StoredTrial", "StudyKey", "TrialRecord", "TrialStore"]
 
 _BUSY_SECONDS: Final = 60.0
+_FORK_SECONDS: Final = 1.0  # for a thread in SQLite, whose locks would stay taken in the child; a question takes 1 ms
 
 
 class TrialStore:
@@ -43,7 +44,7 @@ class TrialStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._lock = threading.RLock()
+        self._lock = ProcessLock(fork_waits_s=_FORK_SECONDS)
         self._pid = os.getpid()
         self._inherited: list[sqlite3.Connection] = []
         self.unwritable: CacheUnwritable | None = None
@@ -231,7 +232,7 @@ class TrialStore:
     def _snapshot(self) -> sqlite3.Connection:
         """Return a copy in memory of a file that cannot be written; there an older one is migrated."""
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        weakref.finalize(self, memory.close)
+        weakref.finalize(self, _close_at_home, memory, os.getpid())
         with tempfile.TemporaryDirectory(prefix="tracea-trials-") as folder, closing(self._reader(folder)) as source:
             source.backup(memory)
         memory.text_factory = _decoded_text
@@ -305,10 +306,10 @@ class TrialStore:
 
     def _current(self) -> sqlite3.Connection:
         # A connection must not cross a fork: SQLite's locks belong to the process that took them.
-        if self._pid != os.getpid() and self.unwritable is None:  # a copy in memory has none
-            self._pid = os.getpid()
+        if self._pid != os.getpid():
+            connection = self._connected() if self.unwritable is None else self._snapshot()
             self._inherited.append(self._connection)  # nor be closed here: it is the parent's
-            self._connection = self._connected()
+            self._connection, self._pid = connection, os.getpid()
         return self._connection
 
     @contextmanager
