@@ -114,6 +114,16 @@ def test_strings_are_compared_by_value(kit, make):
     assert len(misses.asked) == 1
 
 
+def test_zeros_of_either_sign_are_two_attributes_and_nan_is_one(kit, make):
+    misses = kit.Misses()
+    run = make(1, misses)
+    for _ in range(2):
+        signs = [bool(np.signbit(run(np.ones(8, np.float32), None, value)[0])) for value in (0.0, -0.0)]
+        assert signs == [False, True]
+        assert np.isnan(run(np.ones(8, np.float32), None, float("nan"))).all()
+    assert len(misses.asked) == 3
+
+
 def test_types_and_strides_reach_miss(kit, make):
     def refuse(arrays, out, attributes, threads):
         return (

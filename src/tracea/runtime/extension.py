@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import platform
+import struct
 import sys
 import sysconfig
 import warnings
@@ -110,7 +111,7 @@ class Dispatcher:
         )
         threads = launcher().threads()
         views = [None if array is None else view(array) for array in (*arrays, out)]
-        typed_attributes = tuple((type(attribute).__name__, attribute) for attribute in attributes)
+        typed_attributes = tuple((type(attribute).__name__, _bits(attribute)) for attribute in attributes)
         shapes = tuple(None if v is None else (v.kind, v.dtype, v.shape, v.strides) for v in views)
         key = (threads, shapes, typed_attributes)
         program = self._programs.get(key)
@@ -184,6 +185,11 @@ def _is_numpy(array: Any) -> bool:
 
 def _is_masked(array: Any) -> bool:
     return isinstance(array, np.ma.MaskedArray)
+
+
+def _bits(attribute: Any) -> Any:
+    """Return what tells an attribute from others: -0.0 equals 0.0 and is another, and NaN is the same as itself."""
+    return struct.pack("d", attribute) if isinstance(attribute, float) else attribute
 
 
 def _plain_text(attribute: Any) -> Any:
