@@ -15,6 +15,7 @@ from tracea.core import reference
 from tracea.core.dtype import DType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidGraph, InvalidInput, InvalidOption, InvalidShape
 from tracea.interface.context import PlannedProgram, RunnableProgram
+from tracea.runtime.cache import default_store
 
 
 def assert_equals_meaning(case: Case, results: object) -> None:
@@ -299,6 +300,15 @@ def test_a_cache_directory_of_its_own(tmp_path, monkeypatch):
     assert not result.any()
     assert any((tmp_path / "mine").rglob("*.so"))
     assert not (tmp_path / "before").exists()
+
+
+def test_a_relative_cache_directory_stays_where_it_was_meant(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRACEA_CACHE_DIR", "before")
+    tracea.Context(cache_dir="mine")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert default_store().root == tmp_path / "mine"
 
 
 def test_integers_that_f64_does_not_tell_apart_are_refused_before_a_run():

@@ -137,6 +137,24 @@ def test_a_path_that_cannot_be_written_is_named_itself(program, tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["directory", "file"]
 
 
+@pytest.mark.parametrize("name", [".", "..", "sub/..", "/", "pipe", "x" * 256])
+def test_what_is_no_place_for_a_file_is_refused_and_stays(program, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidOption, match=r"path: got .*, expected a file in a directory that exists"):
+        program.save(name)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["pipe", "sub"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_the_longest_legal_name_is_one(program, tmp_path):
+    path = tmp_path / ("x" * 255)
+    program.save(path)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert Program.load(path).name == "both"
+
+
 def test_without_a_compiler_the_library_in_the_file_serves(program, kit, tmp_path, monkeypatch):
     from tracea.runtime import storage
 

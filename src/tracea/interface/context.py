@@ -194,7 +194,7 @@ class Context:
                     expected="a directory",
                     remedy="cache_dir=None for the default",
                 )
-            os.environ["TRACEA_CACHE_DIR"] = os.fspath(cache_dir)
+            os.environ["TRACEA_CACHE_DIR"] = os.path.abspath(cache_dir)  # as it is meant now, wherever one goes
 
     def __repr__(self) -> str:
         return f"Context(device={self.device!r}, threads={self.threads})"

@@ -8,6 +8,7 @@ you would a library.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import os
@@ -35,6 +36,7 @@ from tracea.runtime.compiler import Library, LoadedKernel, build_library, load_k
 from tracea.runtime.index_range import IndexRange
 from tracea.runtime.library import LibraryCall, LibraryFunction
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program
+from tracea.runtime.shortage import is_full, is_of_the_place
 from tracea.semantic import index as semantic_index
 from tracea.semantic.index import Index
 from tracea.semantic.tile_kernel import BufferRole
@@ -142,7 +144,8 @@ _CODEC: Final = Codec(
 def save(program: Program, path: str | os.PathLike[str]) -> None:
     """Write a program to one file, in one step: a reader sees the old file or the whole new one.
 
-    Raises: InvalidOption: there is no such directory, or it may not be written. OSError: the disk is full, for one.
+    Raises: InvalidOption: it is no file's path, there is no such directory, or it may not be written. OSError: the disk
+        is full, for one.
     """
     target = Path(path)
     content: dict[str, bytes] = {}
@@ -163,15 +166,18 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
             _File(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()) for name, data in content.items()
         ),
     )
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    draft = target.parent / f".tracea-{secrets.token_hex(6)}"  # short: a legal name may be as long as names can be
     try:
+        _require_file(target)
         with zipfile.ZipFile(draft, "x") as archive:
             for name, data in {_RECORD: msgspec.json.encode(encode(record)), **content}.items():
                 archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(draft, target)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+    except OSError as error:
+        if is_full(error) or not is_of_the_place(error):
+            raise
         raise InvalidOption(
             field="path",
             got=str(target),
@@ -181,6 +187,17 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
+
+
+def _require_file(target: Path) -> None:
+    """Refuse what is no place for a file; a device or a pipe would be replaced by one.
+
+    Raises: OSError.
+    """
+    if target.name in ("", "..") or target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    if target.exists() and not target.is_file():
+        raise FileExistsError(errno.EEXIST, "It is a device, a pipe or a socket", str(target))
 
 
 # What the zip module raises over damaged bytes in memory: a place before them, an encrypted file, a broken stream.
