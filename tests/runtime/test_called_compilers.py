@@ -64,6 +64,21 @@ def test_a_variable_that_compilers_read_is_part_of_the_identity(name: str, monke
     assert find_compiler().identity == plain.identity
 
 
+def test_names_that_are_no_text_tell_compilers_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = find_compiler()
+    identities = {plain.identity}
+    for name in (b"/caf\xe9", b"/caf\xe8", "/café".encode()):
+        monkeypatch.setenv("CPATH", os.fsdecode(name))
+        identities.add(find_compiler().identity)
+    assert len(identities) == 4
+    assert value_of_library() == 1
+    monkeypatch.delenv("CPATH")
+    link = os.fsdecode(bytes(tmp_path) + b"/g\xe9")
+    os.symlink(plain.path, link)
+    monkeypatch.setenv("TRACEA_CXX", f"{link} -DVALUE=2")
+    assert value_of_library() == 2
+
+
 def test_headers_of_a_search_path_do_not_get_into_another_runs_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

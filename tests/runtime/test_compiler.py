@@ -159,6 +159,14 @@ def test_every_source_is_dumped_on_request(kit, fresh, tmp_path, monkeypatch):
     assert (tmp_path / "dump" / "dumped.plain.cpp").read_text() == source.text
 
 
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/none"])
+def test_a_place_that_takes_no_dump_is_named(kit, fresh, tmp_path, monkeypatch, place):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("TRACEA_DUMP", str(tmp_path / place))
+    with pytest.raises(InvalidOption, match=r"TRACEA_DUMP: got .*, expected a folder.* unset TRACEA_DUMP \("):
+        compile([kit.scale_source("dumped")])
+
+
 def key_of(**changes) -> str:
     given = {"text": "int x;", "isa": "plain", "name": "key", **changes}
     return compile_object(given.pop("text"), **given)[0]

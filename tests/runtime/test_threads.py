@@ -73,7 +73,7 @@ def test_without_an_openmp_runtime_the_launchers_own_pool_serves(in_child):
 def test_the_environment_sets_the_default_and_is_checked(in_child):
     read = "from tracea.runtime.native import launcher\nprint(launcher().threads())\n"
     assert in_child(read, TRACEA_THREADS="5").stdout.strip() == "5"
-    for wrong in ("0", "-1", "many", "1e3", "99999"):
+    for wrong in ("0", "-1", "many", "1e3", "99999", "²"):
         done = in_child(read, check=False, TRACEA_THREADS=wrong)
         assert "InvalidOption: TRACEA_THREADS" in done.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import platform
 import threading
 import warnings
@@ -21,6 +20,7 @@ from tracea.errors import CacheCorrupt, CacheUnwritable, InvalidOption, RunError
 from tracea.runtime.at_once import at_once
 from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.compiler_process import run_compiler
+from tracea.runtime.dump import dump
 from tracea.runtime.process_lock import ProcessLock
 from tracea.runtime.shortage import DISK_REMEDY, free_bytes
 from tracea.runtime.toolchain import Compiler, CompilerFamily, common_isa, compile_flags, find_compiler
@@ -101,12 +101,13 @@ def compile(
     runs, where the cache has not all of them.
 
     Raises: CompileError: the compiler failed or took longer than ``timeout_seconds``. ToolchainMissing: there is none.
-        InvalidOption: the sources disagree on the instruction set, or two differ under one name.
+        InvalidOption: the sources disagree on the instruction set, or two differ under one name; TRACEA_DUMP.
     """
     if not sources:
         return ()
     units = in_units(sources)
-    _dump(sources)
+    for source in sources:
+        dump(f"{source.name}.{source.isa}.cpp", source.text)
     told = None if before is None else _once(before)
     libraries = at_once(
         [
@@ -377,12 +378,3 @@ def _once(call: Callable[[], object]) -> Callable[[], object]:
     """Return a call of which one of several threads makes the first, and none another."""
     lock = threading.Lock()
     return lambda: call() if lock.acquire(blocking=False) else None
-
-
-def _dump(sources: Sequence[KernelSource]) -> None:
-    folder = os.environ.get("TRACEA_DUMP")
-    if folder:
-        where = Path(folder)
-        where.mkdir(parents=True, exist_ok=True)
-        for source in sources:
-            (where / f"{source.name}.{source.isa}.cpp").write_text(source.text, encoding="utf-8")

@@ -209,4 +209,4 @@ def _threads_from_environment() -> int:
     given = os.environ.get("TRACEA_THREADS")
     if not given:
         return 0
-    return check_threads(int(given) if given.strip().isdigit() else given, "TRACEA_THREADS")  # pyright: ignore[reportArgumentType]
+    return check_threads(int(given) if given.strip().isdecimal() else given, "TRACEA_THREADS")  # pyright: ignore[reportArgumentType]

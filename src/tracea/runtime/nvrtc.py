@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import CompileError, InvalidOption, ToolchainMissing
 from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.compiler import headers_digest
+from tracea.runtime.dump import dump
 
 __all__ = [
     "CudaBinary",
@@ -206,7 +206,7 @@ def compile_text(text: str, *, architecture: str, name: str, extra_options: Sequ
         "options": list(options),
         "name": name,
     }
-    _dump(text, name, architecture)
+    dump(f"{name}.{architecture}.cu", text)
     key = content_key(ingredients)
     built: list[float] = []
 
@@ -314,11 +314,3 @@ def _read(api: Any, program: Any, size: Any, read: Any) -> bytes:
     if buffer:
         _answer(api, read(program, buffer))
     return bytes(buffer)
-
-
-def _dump(text: str, name: str, architecture: str) -> None:
-    folder = os.environ.get("TRACEA_DUMP")
-    if folder:
-        where = Path(folder)
-        where.mkdir(parents=True, exist_ok=True)
-        (where / f"{name}.{architecture}.cu").write_text(text, encoding="utf-8")

@@ -236,12 +236,12 @@ def _identify(command: tuple[str, ...]) -> Compiler | None:
     path = _binary(command, Path(where).resolve())
     status = path.stat()
     memo = (*command, str(path), str(status.st_size), str(status.st_mtime_ns))
-    environment = tuple(f"{name}={value}" for name in _READ if (value := os.environ.get(name)))
+    environment = tuple(f"{name}={_sayable(value)}" for name in _READ if (value := os.environ.get(name)))
     if (*memo, *environment) not in _known:
         identity = _remember(command, path, memo)
         if identity is None:
             return None
-        called = _Called(binary=identity, arguments=command[1:], environment=environment)
+        called = _Called(binary=identity, arguments=tuple(map(_sayable, command[1:])), environment=environment)
         is_plain = not called.arguments and not called.environment  # whose entries and measurements stay what they are
         _known[(*memo, *environment)] = Compiler(
             family=_family(command, identity.version),
@@ -251,6 +251,15 @@ def _identify(command: tuple[str, ...]) -> Compiler | None:
             identity=hashlib.sha256(msgspec.json.encode(identity if is_plain else called)).hexdigest(),
         )
     return _known[(*memo, *environment)]
+
+
+def _sayable(text: str) -> str:
+    """Return a text of the system's as one that can be written down: its bytes, where they are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return f"bytes {os.fsencode(text).hex()}"
+    return text
 
 
 def _binary(command: tuple[str, ...], path: Path) -> Path:
@@ -280,7 +289,7 @@ def _remember(command: tuple[str, ...], path: Path, memo: tuple[str, ...]) -> _I
 
     key = content_key({"kind": "compiler", "memo": memo})
     try:
-        entry = default_store().entry(key, build, {"kind": "compiler", "command": command})
+        entry = default_store().entry(key, build, {"kind": "compiler", "command": tuple(map(_sayable, command))})
         return msgspec.json.decode((entry / "identity.json").read_bytes(), type=_Identity)
     except _NotACompilerError:
         return None
@@ -295,7 +304,12 @@ class _NotACompilerError(Exception):
 def _examine(command: tuple[str, ...], path: Path) -> _Identity | None:
     try:
         answer = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
+            [*command, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -304,5 +318,9 @@ def _examine(command: tuple[str, ...], path: Path) -> _Identity | None:
         return None
     status = path.stat()
     return _Identity(
-        path=str(path), size=status.st_size, mtime_ns=status.st_mtime_ns, version=version, sha256=sha256_file(path)
+        path=_sayable(str(path)),
+        size=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        version=version,
+        sha256=sha256_file(path),
     )
