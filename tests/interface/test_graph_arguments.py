@@ -64,6 +64,13 @@ def test_results_that_exceed_the_memory_are_refused_before_anything_is_compiled(
         tracea.Context(threads=1).optimize_graph(graph)
 
 
+def test_results_between_two_ops_that_exceed_the_memory_are_refused_too() -> None:
+    graph, (a, b, c) = graph_of((2**20, 1), (1, 2**20), (2**20, 1))
+    graph.add_gemm(graph.add_gemm(a, b), c)
+    with pytest.raises(ResourceExceeded, match=r"the intermediate results of .*: got 4_398_046_511_104 bytes"):
+        tracea.Context(threads=1).optimize_graph(graph)
+
+
 @pytest.mark.parametrize("dtype", [DType.E4M3, DType.E5M2])
 def test_an_element_type_that_no_cpu_kernel_stores_is_a_requirement_that_is_not_met(dtype: DType) -> None:
     graph, (x,) = graph_of((4, 4))

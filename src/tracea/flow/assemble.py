@@ -19,6 +19,7 @@ from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import EmitError, InvalidOption, InvalidShape
 from tracea.flow.kernel import Built, build, build_pack, print_unproved
 from tracea.flow.phases import phase
+from tracea.flow.room import require_memory
 from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_offsets
 from tracea.kernels.operands import bind
 from tracea.kernels.registry import find
@@ -122,6 +123,11 @@ class _Assembly:
         self.packed_index: dict[tuple[str, str], int] = {}  # by the operand and the kernel that packs it
 
     def finish(self, name: str) -> Assembled:
+        require_memory(
+            f"the intermediate results of {name}",
+            self.plan.arena_bytes,
+            remedy="split the graph's inputs, and run it on one part after the other",
+        )
         nodes = [node for node in compute_nodes(self.graph) if node.type.elements > 0]
         ours = [node for node in nodes if not self._variant(node).is_library]
         packing = [node for node in ours if self._packed_operand(node) is not None]

@@ -253,5 +253,5 @@ def _run_slowly(program: Program, arrays: tuple[Any, ...], out: Any, threads: in
     return program.run_explaining(arrays, out, threads)
 
 
-def _raise_status(program: Program, status: int) -> None:
-    launcher().check(status, program.name, program.arena_bytes)
+def _raise_status(program: Program, status: int, threads: int) -> None:
+    launcher().check(status, program.name, program.workspace_bytes(threads))

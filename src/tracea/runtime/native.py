@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +14,7 @@ from tracea.errors import InvalidOption, ResourceExceeded, RunError
 from tracea.forks import is_child
 from tracea.runtime.compiler import Library, compile_text, headers_digest
 from tracea.runtime.process_lock import ProcessLock
+from tracea.runtime.shortage import memory_bytes
 
 __all__ = ["Launcher", "Statistics", "launcher", "launcher_directory"]
 
@@ -20,6 +22,7 @@ SOURCES: Final = ("workspace.cpp", "pool.cpp", "region.cpp", "port.cpp", "progra
 MOST_THREADS: Final = 1024
 
 _OUT_OF_MEMORY: Final = 1
+_WORD: Final = 2**63  # the least number that an int64 does not hold
 _MESSAGES: Final = {
     2: "a library call failed; torch printed the reason",
     3: "a library call's function is not loaded",
@@ -87,6 +90,10 @@ class Launcher:
         Raises: RunError: the table is malformed, or a library that it calls is not loaded. ResourceExceeded.
         """
         created = ctypes.c_void_p()
+        if not all(-_WORD <= word < _WORD for word in words):  # which ctypes would cut off without a word
+            raise RunError(
+                kernel=name, detail="a number of its calls is beyond 64 bits", remedy="make its extents smaller"
+            )
         table = (ctypes.c_int64 * len(words))(*words)
         self.check(self._create(table, len(words), ctypes.byref(created)), name, 8 * len(words))
         if created.value is None:
@@ -97,17 +104,34 @@ class Launcher:
         """Free a program that no thread runs."""
         self._destroy(handle)
 
-    def run(self, handle: int, inputs: list[int], outputs: list[int], threads: int, name: str) -> None:
-        """Run a program on operands given by address; the GIL is released. 0 threads means :meth:`threads`."""
+    def run(
+        self,
+        handle: int,
+        inputs: list[int],
+        outputs: list[int],
+        threads: int,
+        name: str,
+        *,
+        needs: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        """Run a program on operands given by address; the GIL is released. 0 threads means :meth:`threads`.
+
+        ``needs`` tells the bytes that a run of so many threads takes, for the error.
+        """
         given = (ctypes.c_void_p * len(inputs))(*inputs)
         wanted = (ctypes.c_void_p * len(outputs))(*outputs)
-        self.check(self._run(handle, given, wanted, threads), name, 0)
+        status = self._run(handle, given, wanted, threads)
+        if status != 0:
+            self.check(status, name, needs(threads))
 
     def check(self, status: int, name: str, needed_bytes: int) -> None:
         """Raise what a status means; 0 means nothing."""
         if status == _OUT_OF_MEMORY:
             raise ResourceExceeded(
-                what=f"memory for {name}", needed_bytes=needed_bytes, limit_bytes=0, remedy="run with fewer threads"
+                what=f"memory for {name}",
+                needed_bytes=needed_bytes,
+                limit_bytes=memory_bytes(),
+                remedy="run with fewer threads",
             )
         if status != 0:
             remedy = "import torch before the program is built" if status == 3 else "report the program's plan"

@@ -18,7 +18,7 @@ import numpy as np
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidGraph, InvalidShape, RunError
+from tracea.errors import InvalidGraph, InvalidShape, ResourceExceeded, RunError
 from tracea.runtime.buffers import (
     DTYPE_CODES,
     ArrayKind,
@@ -35,6 +35,7 @@ from tracea.runtime.library import LibraryCall
 from tracea.runtime.native import check_threads, launcher
 from tracea.runtime.process_bound import ProcessBound
 from tracea.runtime.process_lock import ProcessLock
+from tracea.runtime.shortage import memory_bytes
 from tracea.runtime.tensor_state import count_write
 
 __all__ = ["ArenaSlot", "Call", "ConstantSlot", "InputSlot", "OutputSlot", "Program", "Slot"]
@@ -260,9 +261,8 @@ class Program(ProcessBound):
         for each in self.index_ranges:
             each.check(views[each.input])
         results = self._outputs(out, dict(zip(names, views, strict=True)))
-        launcher().run(
-            self.handle, [found.address for found in views], [found.address for found in results], threads, self.name
-        )
+        given, made = ([found.address for found in each] for each in (views, results))
+        launcher().run(self.handle, given, made, threads, self.name, needs=self.workspace_bytes)
         owners = tuple(found.owner for found in results)
         return owners[0] if len(owners) == 1 else owners
 
@@ -304,6 +304,7 @@ class Program(ProcessBound):
         """The launcher's handle, for native callers; valid while the program lives.
 
         Raises: RunError: this CPU lacks an instruction set of the kernels, or a library is not loaded.
+            ResourceExceeded: a run takes more memory than there is.
         """
         native = self._native
         if native.handle == 0:
@@ -333,10 +334,23 @@ class Program(ProcessBound):
                     detail=f"this CPU or its operating system does not support {isa}",
                     remedy="optimize the graph on this machine",
                 )
+        needed, limit = self.workspace_bytes(1), memory_bytes()
+        if needed > limit:
+            remedy = "split the inputs, and run it on one part after the other"
+            raise ResourceExceeded(
+                what=f"memory for {self.name}", needed_bytes=needed, limit_bytes=limit, remedy=remedy
+            )
         handle = runtime.create(self.words(), self.name)
         # Not at the interpreter's end: threads that are still in a run would read what was freed.
         weakref.finalize(native, runtime.destroy, handle).atexit = False
         return handle
+
+    def workspace_bytes(self, threads: int) -> int:
+        """Return what a run takes beside its operands: the arena, and scratch. 0 threads means the default."""
+        is_parallel = any(call.parallel and isinstance(call.kernel, LoadedKernel) for call in self.calls)
+        team = (threads or launcher().threads()) if is_parallel else 1
+        shared = max((call.team_scratch_bytes for call in self.calls), default=0)
+        return self.arena_bytes + shared + team * max((call.thread_scratch_bytes for call in self.calls), default=0)
 
     def words(self) -> list[int]:
         """Return the table that the launcher reads (launcher/launcher.h)."""

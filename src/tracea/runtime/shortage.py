@@ -8,7 +8,16 @@ import resource
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DISK_REMEDY", "disk_message", "disk_remedy", "free_bytes", "is_full", "is_of_the_place", "starved_remedy"]
+__all__ = [
+    "DISK_REMEDY",
+    "disk_message",
+    "disk_remedy",
+    "free_bytes",
+    "is_full",
+    "is_of_the_place",
+    "memory_bytes",
+    "starved_remedy",
+]
 
 DISK_REMEDY: Final = "free space there, or set TRACEA_CACHE_DIR to a private directory on a disk with 100 MiB of room"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -67,6 +76,13 @@ def free_bytes(path: Path) -> int | None:
     except OSError:
         return None
     return found.f_bavail * found.f_frsize if found.f_blocks else None
+
+
+def memory_bytes() -> int:
+    """Return the memory that this machine has, or that this process may address where that is less."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return machine if allowed == resource.RLIM_INFINITY else min(machine, allowed)
 
 
 def disk_message(error: OSError, path: Path) -> str:

@@ -13,7 +13,7 @@
 // What tracea_program_run returns.
 enum tracea_status {
     TRACEA_OK = 0,
-    TRACEA_OUT_OF_MEMORY = 1,    // the arena and the scratch could not be mapped
+    TRACEA_OUT_OF_MEMORY = 1,    // the arena and the scratch could not be mapped, or are more than this machine has
     TRACEA_LIBRARY_FAILED = 2,   // a library port reported an error; torch printed it
     TRACEA_LIBRARY_MISSING = 3,  // a library port's function is not loaded in this process
     TRACEA_MALFORMED = 4,        // the table of words does not describe a program

@@ -14,6 +14,8 @@ namespace {
 
 constexpr int32_t most_threads = 1024;
 constexpr int64_t page = 4096;
+// More than any machine has, and so little that no sum of a run's parts, with scratch for each thread, overflows.
+constexpr int64_t most_bytes = int64_t{1} << 50;
 
 int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -141,6 +143,7 @@ int32_t read_call(Reader* reader, tracea_program* program, Call* call) {
     const int64_t integers = reader->one();
     const int64_t scalars = reader->one();
     if (reader->failed || team_scratch < 0 || thread_scratch < 0 || target == (kind == TRACEA_KERNEL ? 0 : -1)) return TRACEA_MALFORMED;
+    if (team_scratch > most_bytes || thread_scratch > most_bytes) return TRACEA_OUT_OF_MEMORY;
     call->kind = static_cast<int32_t>(kind);
     call->parallel = parallel != 0;
     call->thread_scratch = round_up(thread_scratch, TRACEA_CACHE_LINE);
@@ -182,6 +185,7 @@ int32_t read_program(tracea_program* program, int64_t count) {
     program->arena = reader.one();
     const int64_t calls = reader.one();
     if (reader.failed || program->inputs < 0 || program->outputs < 0 || program->arena < 0 || calls < 0 || calls > count) return TRACEA_MALFORMED;
+    if (program->arena > most_bytes) return TRACEA_OUT_OF_MEMORY;
     program->calls = static_cast<Call*>(calloc(static_cast<size_t>(calls) + 1, sizeof(Call)));
     program->slots = static_cast<Slot*>(calloc(static_cast<size_t>(count) + 1, sizeof(int64_t)));
     program->blobs = static_cast<Blob*>(calloc(static_cast<size_t>(calls) * port_operands + 1, sizeof(Blob)));

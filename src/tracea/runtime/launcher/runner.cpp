@@ -71,12 +71,12 @@ bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* 
         Py_BEGIN_ALLOW_THREADS
         status = bound.run(program, addresses, outputs, threads);
         Py_END_ALLOW_THREADS
-        if (status != 0) Py_XDECREF(PyObject_CallFunction(bound.raise_status, "Oi", owner, static_cast<int>(status)));
+        if (status != 0) Py_XDECREF(PyObject_CallFunction(bound.raise_status, "Oii", owner, static_cast<int>(status), static_cast<int>(threads)));
         Py_DECREF(owner);
         return status == 0;
     }
     status = bound.run(program, addresses, outputs, threads);
-    if (status != 0) Py_XDECREF(PyObject_CallFunction(bound.raise_status, "Oi", owner, static_cast<int>(status)));
+    if (status != 0) Py_XDECREF(PyObject_CallFunction(bound.raise_status, "Oii", owner, static_cast<int>(status), static_cast<int>(threads)));
     return status == 0;
 }
 

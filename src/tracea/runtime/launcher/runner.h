@@ -21,7 +21,7 @@ struct Bound {
     int32_t (*is_long)(const tracea_program*);
     PyObject* runner_of;     // (object) -> Runner, NotImplemented for a program without one, None for anything else
     PyObject* run_slowly;    // (program, arrays, out, threads) -> result
-    PyObject* raise_status;  // (program, status)
+    PyObject* raise_status;  // (program, status, threads)
     PyObject* is_traced;     // () -> bool, asked where torch may be recording
 };
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "launcher.h"
 
@@ -30,7 +31,14 @@ char* map_aligned(int64_t bytes) {
     return begin + skip;
 }
 
+// The mapping is not reserved, so that any size succeeds: what the machine does not have would end the process once it is written.
+bool exceeds_machine(int64_t bytes) {
+    const int64_t pages = sysconf(_SC_PHYS_PAGES);
+    return pages > 0 && bytes / sysconf(_SC_PAGESIZE) > pages;
+}
+
 bool grow(Workspace* workspace, int64_t bytes) {
+    if (exceeds_machine(bytes)) return false;
     const int64_t capacity = (bytes + huge_page - 1) / huge_page * huge_page;
     char* base = map_aligned(capacity);
     if (base == nullptr) return false;
