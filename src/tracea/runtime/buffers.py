@@ -137,7 +137,9 @@ def empty(shape: Sequence[int], dtype: DType, kind: ArrayKind) -> Any:
     """Return a new, uninitialised, contiguous array of a kind; a DLPack producer's results are NumPy arrays."""
     if kind is ArrayKind.TORCH:
         torch = sys.modules["torch"]
-        return torch.empty(tuple(shape), dtype=getattr(torch, _TORCH_NAMES[dtype]))
+        return torch.empty(
+            tuple(shape), dtype=getattr(torch, _TORCH_NAMES[dtype]), device="cpu"
+        )  # whatever its default
     return np.empty(tuple(shape), dtype.numpy)
 
 

@@ -53,7 +53,8 @@ struct Torch {
     PyObject* forward_mode;   // the dictionary of torch.autograd.forward_ad
     PyObject* dual_level;     // the name in it of the number of levels that are open, less one
     PyObject* empty;
-    PyObject* empty_keywords;  // ("dtype",)
+    PyObject* empty_keywords;  // ("dtype", "device")
+    PyObject* cpu_name;        // whatever torch's default device is
     PyObject* dtypes[TRACEA_DTYPES];
     // Making a tensor without Python: all of these or none.
     EmptyStrided empty_strided;
@@ -128,10 +129,19 @@ uint16_t find_pre_dispatch(PyObject* module) {
     return found > 0 && found < 65536 ? static_cast<uint16_t>(found) : uint16_t{0};
 }
 
-bool find_torch() {
+// From the first tensor that is seen: to make another one would ask torch's modes and its default device, which may be none of this machine's.
+bool find_torch(PyObject* seen) {
     PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");  // borrowed
     if (module == nullptr || torch.unusable) return false;
     PyObject* tensor = attribute(module, "Tensor");
+    bool raised = tensor == nullptr || !PyType_Check(tensor) || !PyObject_TypeCheck(seen, reinterpret_cast<PyTypeObject*>(tensor));
+    void* library = raised ? nullptr : find_library();
+    const bool knows_storage = !raised && find_tensor_storage(library, seen, &raised);
+    if (raised) {  // another library's class of that name, or a mode that refuses: the next tensor tells
+        Py_XDECREF(tensor);
+        PyErr_Clear();
+        return false;
+    }
     PyObject* nn = attribute(module, "nn");
     PyObject* parameter = attribute(nn, "Parameter");
     PyObject* capsule = attribute(tensor, "__dlpack_c_exchange_api__");
@@ -145,8 +155,9 @@ bool find_torch() {
     torch.forward_mode = forward_mode == nullptr ? nullptr : PyModule_GetDict(forward_mode);
     Py_XINCREF(torch.forward_mode);
     torch.empty = attribute(module, "empty");
-    torch.empty_keywords = Py_BuildValue("(s)", "dtype");
-    bool found = parameter != nullptr && torch.is_neg != nullptr && torch.increment_version != nullptr && torch.requires_grad != nullptr && torch.empty != nullptr && torch.empty_keywords != nullptr;
+    torch.empty_keywords = Py_BuildValue("(ss)", "dtype", "device");
+    torch.cpu_name = PyUnicode_InternFromString("cpu");
+    bool found = parameter != nullptr && torch.is_neg != nullptr && torch.increment_version != nullptr && torch.requires_grad != nullptr && torch.empty != nullptr && torch.empty_keywords != nullptr && torch.cpu_name != nullptr;
     for (int i = 0; i < TRACEA_DTYPES && found; ++i) {
         torch.dtypes[i] = attribute(module, torch_names[i]);
         found = torch.dtypes[i] != nullptr;
@@ -158,9 +169,8 @@ bool find_torch() {
     Py_XDECREF(versions);
     Py_XDECREF(capsule);
     PyErr_Clear();
-    void* library = find_library();
     found = exchange != nullptr && exchange->header.version.major == DLPACK_MAJOR && exchange->dltensor_from_py_object_no_sync != nullptr;
-    if (!found || !find_tensor_storage(library, torch.empty)) {
+    if (!found || !knows_storage) {
         Py_XDECREF(tensor);
         Py_XDECREF(parameter);
         torch.unusable = true;
@@ -301,7 +311,7 @@ PyObject* allocate_torch(int32_t dtype, int32_t rank, const int64_t* shape, cons
         if (size != nullptr) PyTuple_SET_ITEM(size, i, extent);
     }
     if (size == nullptr) return nullptr;
-    PyObject* arguments[] = {size, torch.dtypes[dtype]};
+    PyObject* arguments[] = {size, torch.dtypes[dtype], torch.cpu_name};
     PyObject* result = PyObject_Vectorcall(torch.empty, arguments, 1, torch.empty_keywords);
     Py_DECREF(size);
     Operand made;
@@ -349,7 +359,7 @@ bool read_operand(PyObject* object, Operand* operand) {
     if (type == &PyArray_Type) return read_numpy(reinterpret_cast<PyArrayObject*>(object), operand);
     // Subclasses may mean something else by their memory (fake and distributed tensors): only the two plain types are read here.
     if (!torch.ready && (strcmp(type->tp_name, "Tensor") != 0 && strcmp(type->tp_name, "Parameter") != 0)) return false;
-    if (!torch.ready && !find_torch()) return false;
+    if (!torch.ready && !find_torch(object)) return false;
     if (type != torch.tensor && type != torch.parameter) return false;
     return read_torch(object, operand) && (reinterpret_cast<uintptr_t>(operand->data) & static_cast<uintptr_t>(operand->bytes - 1)) == 0;
 }

@@ -16,10 +16,12 @@ Fact storage_offset = nullptr;  // of a tensor's first element, in elements
 ptrdiff_t cpp_tensor = 0;       // where a tensor's Python object holds the C++ tensor, which is one pointer
 
 // torch's C functions take a C++ tensor. It is looked for in the object, so that no layout of torch's is taken for granted.
-ptrdiff_t find_cpp_tensor(PyObject* tensor) {
+ptrdiff_t find_cpp_tensor(PyObject* tensor, bool* raised) {
     PyObject* number = PyObject_GetAttrString(tensor, "_cdata");
     const void* wanted = number == nullptr ? nullptr : PyLong_AsVoidPtr(number);
     Py_XDECREF(number);
+    *raised = PyErr_Occurred() != nullptr;
+    PyErr_Clear();
     const ptrdiff_t end = Py_TYPE(tensor)->tp_basicsize - static_cast<ptrdiff_t>(sizeof(void*));
     for (ptrdiff_t place = sizeof(PyObject); wanted != nullptr && place <= end; place += sizeof(void*)) {
         const void* held = nullptr;
@@ -31,14 +33,12 @@ ptrdiff_t find_cpp_tensor(PyObject* tensor) {
 
 }  // namespace
 
-bool find_tensor_storage(void* library, PyObject* empty) {
+bool find_tensor_storage(void* library, PyObject* tensor, bool* raised) {
+    *raised = false;
     if (library == nullptr) return false;
     storage_bytes = reinterpret_cast<Fact>(dlsym(library, "aoti_torch_get_storage_size"));
     storage_offset = reinterpret_cast<Fact>(dlsym(library, "aoti_torch_get_storage_offset"));
-    PyObject* tensor = PyObject_CallFunction(empty, "i", 1);
-    cpp_tensor = tensor == nullptr ? 0 : find_cpp_tensor(tensor);
-    Py_XDECREF(tensor);
-    PyErr_Clear();
+    cpp_tensor = find_cpp_tensor(tensor, raised);
     return storage_bytes != nullptr && storage_offset != nullptr && cpp_tensor != 0;
 }
 
