@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 
 import tracea
 from tracea.errors import InvalidInput, InvalidStride, OverlappingOutput
+from tracea.interface.torch.capture import capture
+from tracea.interface.torch.specs import check_facts
 
 Made = Callable[[], torch.Tensor]
 SHAPE = (12, 8)
@@ -85,6 +88,15 @@ class Asks(nn.Module):
         return torch.addcmul(x, x, x) + self.question(x)
 
 
+class Applies(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
 OF_STRIDES: dict[str, Callable[[torch.Tensor], float]] = {
     "stride": lambda x: x.stride(0),
     "is_contiguous": lambda x: float(x.is_contiguous()),
@@ -104,6 +116,70 @@ def test_strides_that_forward_asks_for_are_those_of_the_call_where_torch_export_
     fast = optimized(module, STRIDES["row-major"]())
     for x in (STRIDES["row-major"](), STRIDES["transposed"](), STRIDES["row-major"]()):
         torch.testing.assert_close(fast(x), module(x))
+
+
+def halved(h: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """Halve a part of ``h`` or a copy of it, which the strides say, and read ``h``."""
+    part.mul_(0.5)
+    return h + 1
+
+
+IMAGE = (2, 3, 2, 4)
+LAST = torch.channels_last
+# Of images: what writes, by the strides of x, to x or to a copy, or so to a value of forward.
+EITHER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "flatten": lambda x: halved(x, x.flatten(1)),
+    "reshape": lambda x: x.reshape(2, -1).relu_(),
+    "reshape_as": lambda x: x.reshape_as(torch.empty(6, 8)).relu_(),
+    "ravel": lambda x: halved(x, x.ravel()),
+    "contiguous": lambda x: x.contiguous().mul_(2),
+    "to": lambda x: halved(x, x.to(memory_format=LAST)),
+    "float": lambda x: halved(x, x.float(memory_format=LAST)),
+    "contiguous of a value": lambda x: halved(h := x * 2, h.contiguous()),
+    "flatten of a value": lambda x: halved(h := x * 2, h.flatten(1)),
+    "inplace": lambda x: (nn.functional.relu(x.reshape(-1), inplace=True), x + 1)[1],
+    "out": lambda x: (torch.neg(x, out=x.contiguous()), x + 1)[1],
+    "a part": lambda x: (x.contiguous()[:, 1:].zero_(), x + 1)[1],
+    "what a write reads": lambda x: (y := x.reshape(2, -1), x.neg_(), y + 1)[2],
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", EITHER)
+def test_what_a_write_reaches_by_strides_is_that_of_the_call(name: str, mode: Callable[[], Any]) -> None:
+    module, lies = Applies(EITHER[name]), (torch.contiguous_format, LAST)
+    with mode():
+        for first, then in (lies, lies[::-1]):
+            captured = capture(module, (torch.randn(IMAGE).contiguous(memory_format=first),))
+            other = torch.randn(IMAGE).contiguous(memory_format=then)
+            with pytest.raises(InvalidStride):
+                check_facts(captured.input_spec, [other])
+
+
+@torch.no_grad()
+def test_a_write_that_reaches_the_input_or_a_copy_is_what_eager_leaves() -> None:
+    module = Applies(EITHER["flatten"])
+    for example in (torch.contiguous_format, LAST):
+        fast = optimized(module, torch.randn(IMAGE).contiguous(memory_format=example))
+        for format_ in (torch.contiguous_format, LAST, torch.contiguous_format):
+            ours = torch.randn(IMAGE).contiguous(memory_format=format_)
+            theirs = ours.clone()
+            torch.testing.assert_close(fast(ours), module(theirs))
+            torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x: (x * 2).relu_().reshape(2, -1).exp(),  # written to before
+        lambda x: torch.addcmul(x, x, x).relu_().reshape(2, -1).exp(),
+        lambda x: torch.addcmul(x.reshape(2, -1), x.flatten(1), x.flatten(1)).relu_(),  # another memory
+    ],
+)
+def test_a_write_to_what_no_strides_decide_leaves_a_program_of_any(
+    forward: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    assert capture(Applies(forward), (torch.randn(IMAGE),)).input_spec.strides is None
 
 
 @pytest.mark.parametrize("name", OF_PLACES)

@@ -26,9 +26,13 @@ _UNSAID: Final = frozenset(
 
 @dataclass(slots=True)
 class Shared:
-    """Values of one memory; ``is_given`` says that others hold it: it is an input's, or a tensor's of the module."""
+    """Values of one memory; ``is_given`` says that others hold it: it is an input's, or a tensor's of the module.
+
+    ``is_by_strides`` says that of inputs with other strides it would be two memories.
+    """
 
     is_given: bool = False
+    is_by_strides: bool = False
     values: list[weakref.ref[Any]] = field(default_factory=list["weakref.ref[Any]"])
 
     def add(self, value: Any) -> None:

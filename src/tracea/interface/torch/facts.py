@@ -40,6 +40,11 @@ _FACTS: Final = frozenset(
         *("is_mkldnn", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_xpu"),
     }
 )
+# What these return is their operand's own memory or a copy, by its strides.
+_OF_EITHER: Final = frozenset({"contiguous", "flatten", "ravel", "reshape", "reshape_as"})
+_IN_A_FORMAT: Final = frozenset(
+    {"bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "to"}  # where a memory_format is given
+)
 _is_grad_enabled: Final = torch.is_grad_enabled
 _is_inference_mode_enabled: Final = torch.is_inference_mode_enabled
 
@@ -125,18 +130,47 @@ class Watch(TorchFunctionMode):
 
 
 class Questions(TorchFunctionMode):
-    """Notes what code of the user's asks of a call's tensors, which torch.export answers by its stand-ins."""
+    """Notes what code of the user's asks of a call's tensors, which torch.export answers by its stand-ins.
+
+    What forward writes to what ``reshape`` returned, or was given, is a question too: whether both are one memory is
+    answered by the strides of the call.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: set[str] = set()
+        self._asked: set[str] = set()
+        self._either: list[tuple[torch.Tensor, int]] = []  # what may be one memory or two, and what was written so far
+        self._calls_that_write = 0
+
+    @property
+    def asked(self) -> set[str]:
+        """Return the names of what was asked, "stride" where what a write reaches depends on it."""
+        is_written = any(self._written(tensor) != before for tensor, before in self._either)
+        return self._asked | ({"stride"} if is_written else set())
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function."""
         del types
-        if name_of(func) in _OF_ONE_CALL and _is_asked_by_user():
-            self.asked.add(name_of(func))
-        return func(*args, **(kwargs or {}))
+        name, named = name_of(func), kwargs or {}
+        if name in _OF_ONE_CALL and _is_asked_by_user():
+            self._asked.add(name)
+        self._calls_that_write += _may_write(name, args, named)
+        result = func(*args, **named)
+        if name in _OF_EITHER or (name in _IN_A_FORMAT and named.get("memory_format") is not None):
+            both = [each for each in (*args, *named.values(), result) if isinstance(each, torch.Tensor)]
+            self._either += [(tensor, self._written(tensor)) for tensor in both]
+        return result
+
+    def _written(self, tensor: torch.Tensor) -> int:
+        """Return a count that is another behind each write to a tensor's memory; in inference mode behind any write."""
+        return self._calls_that_write if tensor.is_inference() else tensor._version  # pyright: ignore[reportPrivateUsage]
+
+
+def _may_write(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Tell whether a call may write in place: by its name, or by ``inplace``, which may be given by its place."""
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    is_told = named.get("out") is not None or any(each is True for each in (*args, named.get("inplace")))
+    return is_in_place or is_told or name == "__setitem__" or name.startswith("__i")
 
 
 def _is_asked_by_user() -> bool:

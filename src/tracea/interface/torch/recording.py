@@ -208,6 +208,8 @@ class Recording(TorchDispatchMode):
         name, asked = name_of(called), args[0] if args else None
         if isinstance(asked, _Value) and self.node_of(asked) not in self._constant:
             self.asked.add(name)
+            if name == "contiguous":  # which is the value itself, and a copy of one that lies otherwise
+                _memory_of(asked).is_by_strides = True
         if name in OF_STRIDES and isinstance(asked, torch.Tensor):
             if self.node_of(asked) in self._exact:
                 return
@@ -281,7 +283,9 @@ class Recording(TorchDispatchMode):
     def _write(self, called: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have the first argument be what is written to it."""
         written, instead = args[0], returning(called)
-        if instead is None or not isinstance(written, _Value) or _memory_of(written).is_given:
+        if instead is None or not isinstance(written, _Value):
+            raise Untraceable(f"a write in place, {called}")
+        if _memory_of(written).is_given or _memory_of(written).is_by_strides:
             raise Untraceable(f"a write in place, {called}")
         before = self.node_of(written)
         node = self.node_of(self.record(instead, args, kwargs))
