@@ -8,7 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.interface.torch.compare import bindings_of, check_capture, results_of
+from tests.interface.torch.modules import inputs_of
 
+from tracea.core.op import PointwiseOp
+from tracea.core.passes.pipeline import run_pipeline
 from tracea.interface.torch.capture import capture
 
 COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
@@ -107,3 +110,37 @@ def test_the_threshold_of_softplus_is_of_float32() -> None:
 
 def test_a_number_has_an_axis_to_turn_or_to_move() -> None:
     check([lambda _, x: x.amax().flip(0), lambda _, x: x.amax().movedim(0, -1) * 2], torch.randn(3, 4))
+
+
+# Of x, and of y = x * 1.103 as it is stored: what jumps where a rounding to 16 bits lies.
+JUMPS: dict[str, Callable[..., torch.Tensor]] = {
+    "==": lambda _, x, y: (x * 1.103) == y,
+    ">=": lambda _, x, y: torch.where((x * 1.103) >= y, 1.0, 0.0),
+    "of f64": lambda _, x, y: (x * 1.103) == y.double(),
+    "of another type": lambda _, x, y: (x * 1.103) == y.float(),
+    "of a number": lambda _, x, y: (x * 70000.0) == float("inf"),
+    "isfinite": lambda _, x, y: (x * 70000.0).isfinite(),
+    "logical_not": lambda _, x, y: torch.logical_not(x * 1e-9),
+    "count_nonzero": lambda _, x, y: (x * 1e-9).count_nonzero(-1),
+    "norm of order 0": lambda _, x, y: torch.linalg.vector_norm(x * 1e-9, 0),
+    "any": lambda _, x, y: (x * 1e-9).any(-1),
+    "sign": lambda _, x, y: (x * 1e-9).sign(),
+    "nan_to_num": lambda _, x, y: torch.nan_to_num(x * 70000.0),
+    "nan_to_num of a product": lambda _, x, y: torch.nan_to_num((x * 256.0) @ (y * 256.0).t(), 0.0, 1.0, -1.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [*NARROW, torch.float64])
+@pytest.mark.parametrize("name", JUMPS)
+def test_what_jumps_reads_a_value_as_eager_stores_it(name: str, dtype: torch.dtype) -> None:
+    x = inputs_of((4, 16))[0].to(dtype)
+    check([JUMPS[name]], x, x * 1.103)
+
+
+@pytest.mark.parametrize("dtype", [*NARROW, torch.float32])
+def test_a_comparison_is_in_the_kernel_of_what_it_compares(dtype: torch.dtype) -> None:
+    module = Several([lambda _, x, y: torch.where((x * 1.1 - 0.3) > y, x.sign(), 0.0).nan_to_num()]).eval()
+    inputs = (torch.randn(4, 16, dtype=dtype), torch.randn(4, 16, dtype=dtype))
+    captured = capture(module, inputs)
+    graph = run_pipeline(captured.graph, bindings_of(captured, inputs)).graph
+    assert sum(isinstance(node.op, PointwiseOp) for node in graph.nodes) == 1

@@ -241,7 +241,7 @@ _POINTWISE: Final[dict[str, Callable[..., Any]]] = {
     "aten.reciprocal.default": pointwise.unary(UnaryFunction.RECIPROCAL),
     "aten.erf.default": pointwise.unary(UnaryFunction.ERF),
     "aten.floor.default": pointwise.stepping(functions.FLOOR),
-    "aten.sign.default": pointwise.of_one(pointwise.SIGN),
+    "aten.sign.default": pointwise.sign,
     "aten.isnan.default": pointwise.isnan,
     "aten.nan_to_num.default": pointwise.nan_to_num,
     "aten.ceil.default": pointwise.stepping(functions.CEIL),

@@ -10,7 +10,6 @@ from tracea.core.dtype import DType
 from tracea.core.expr import (
     Binary,
     BinaryFunction,
-    Cast,
     Constant,
     Expr,
     Input,
@@ -27,7 +26,7 @@ from tracea.core.expr import (
 from tracea.core.graph import Node
 from tracea.flow.reduction import wide_type
 from tracea.interface.torch import lower_images as images
-from tracea.interface.torch.operand_types import NARROW, common_type, read_as, rounded
+from tracea.interface.torch.operand_types import NARROW, as_stored, common_type, read_as, rounded
 
 if TYPE_CHECKING:
     from tracea.interface.torch.lowering import Lowering, Operand
@@ -62,6 +61,7 @@ __all__ = [
     "power",
     "rsub",
     "selu",
+    "sign",
     "softplus",
     "stepping",
     "sub",
@@ -99,10 +99,14 @@ def stepping(expr: Expr) -> Lowered:
     def lower(low: Lowering, x: Node, *_: Any) -> Node:
         if not x.type.dtype.is_float:
             return low.pointwise(X, x)
-        narrow = x.type.dtype in NARROW
-        return low.pointwise(expr.substitute({0: Cast(X, x.type.dtype)}) if narrow else expr, x)
+        return low.pointwise(as_stored(expr, x), x)
 
     return lower
+
+
+def sign(low: Lowering, x: Node) -> Node:
+    """Lower 1 above 0 and -1 below it."""
+    return low.pointwise(as_stored(SIGN, x), x)
 
 
 def named(name: str) -> Lowered:
@@ -170,7 +174,7 @@ def comparison(function: BinaryFunction) -> Lowered:
     """Return the lowering to a comparison, whose result is bool; operands of any type, read as the one of both."""
 
     def lower(low: Lowering, left: Operand, right: Operand) -> Node:
-        (x, y), read = read_as(low, common_type(left, right), left, right)
+        (x, y), read = read_as(low, common_type(left, right), left, right, stored=True)
         return low.pointwise(Binary(function, x, y), *read, exact=True)
 
     return lower
@@ -191,7 +195,7 @@ def logical_not(low: Lowering, x: Node) -> Node:
     """Lower ``x == 0``."""
     if low.dtype is not DType.BOOL:
         low.refuse("a bitwise operation on integers", "use bool masks")
-    return low.pointwise(Binary(BinaryFunction.EQ, X, Constant(0.0)), x, exact=True)
+    return low.pointwise(as_stored(_equal(X, 0.0), x), x, exact=True)
 
 
 def add(low: Lowering, left: Operand, right: Operand, alpha: float = 1) -> Node:
@@ -319,7 +323,7 @@ def nan_to_num(
     high = low.dtype.largest if positive is None else positive
     least = low.dtype.lowest if negative is None else negative
     finite = select(_equal(X, math.inf), float(high), select(_equal(X, -math.inf), float(least), X))
-    return low.pointwise(select(_equal(X, X), finite, float(nan or 0.0)), x)
+    return low.pointwise(as_stored(select(_equal(X, X), finite, float(nan or 0.0)), x), x)
 
 
 def isnan(low: Lowering, x: Node) -> Node:

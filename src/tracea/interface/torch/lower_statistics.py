@@ -14,6 +14,7 @@ from tracea.core.tensor_type import TensorType, static
 from tracea.flow.channel_groups import add_group_scale, has_narrow_groups
 from tracea.interface.torch.lower_pointwise import batch_norm
 from tracea.interface.torch.lower_rows import as_exact_floats, reduction
+from tracea.interface.torch.operand_types import as_stored
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
@@ -89,7 +90,7 @@ def vector_norm(
         kind=kind,
         x=(x.type,),
         axes=chosen,
-        prologue=term,
+        prologue=term if order else as_stored(term, x),  # of order 0 it counts
         epilogue=Epilogue(root, ()),
         keepdims=keepdims,
     )

@@ -19,7 +19,7 @@ from tracea.interface.torch.types import dtype_of, torch_dtype_of
 if TYPE_CHECKING:
     from tracea.interface.torch.lowering import Lowering, Operand
 
-__all__ = ["NARROW", "common_type", "read_as", "rounded"]
+__all__ = ["NARROW", "as_stored", "common_type", "read_as", "rounded"]
 
 NARROW: Final = (DType.F16, DType.BF16)
 
@@ -35,10 +35,21 @@ def rounded(number: float, dtype: DType) -> float:
     return torch.tensor(number, dtype=wide, device="cpu").to(torch_dtype_of(dtype)).item()
 
 
-def read_as(low: Lowering, dtype: DType, *operands: Operand) -> tuple[list[Expr], list[Operand]]:
+def as_stored(expr: Expr, x: Node) -> Expr:
+    """Return an expression of ``Input(0)``, which is x, as one of x rounded to its type where that has 16 bits.
+
+    A kernel that computes x on its way keeps more of it, and what jumps, as a comparison does, tells.
+    """
+    return expr.substitute({0: Cast(Input(0), x.type.dtype)}) if x.type.dtype in NARROW else expr
+
+
+def read_as(
+    low: Lowering, dtype: DType, *operands: Operand, stored: bool = False
+) -> tuple[list[Expr], list[Operand]]:
     """Return the terms that stand for the operands in a type, and the operands that they are of, in order.
 
-    Terms are numbered as the operands are. A number that only a run knows stays what it is.
+    Terms are numbered as the operands are. A number that only a run knows stays what it is. ``stored`` has tensors read
+    as they would be stored (``as_stored``).
     """
     terms: list[Expr] = []
     read: list[Operand] = []
@@ -47,10 +58,13 @@ def read_as(low: Lowering, dtype: DType, *operands: Operand) -> tuple[list[Expr]
         if not isinstance(operand, Node):
             is_number = isinstance(operand, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
             operand = rounded(operand, dtype) if is_number else operand
-        elif dtype is DType.F64 and operand.type.dtype.is_float:
-            operand = low.cast(operand, dtype)  # a value of f64 on the way, so that f64 is computed in
-        elif not dtype.holds(operand.type.dtype):
-            term = Cast(term, dtype)
+        else:
+            if stored and operand.type.dtype in NARROW:
+                term = Cast(term, operand.type.dtype)
+            if dtype is DType.F64 and operand.type.dtype.is_float:
+                operand = low.cast(operand, dtype)  # a value of f64 on the way, so that f64 is computed in
+            elif not dtype.holds(operand.type.dtype):
+                term = Cast(term, dtype)
         terms.append(term)
         read.append(operand)
     return terms, read
