@@ -210,3 +210,23 @@ def test_a_module_that_asks_for_facts_of_an_input_has_a_program_for_each(
     assert compiled_again.call_count == 1
     with torch.no_grad(), pytest.raises(InvalidInput, match="the module asks for"):
         OptimizedModule(compiled(module, (X,)))(other)
+
+
+def test_a_write_of_which_export_sees_a_part_is_named() -> None:
+    def adds_twice(_: Any, x: torch.Tensor) -> torch.Tensor:
+        seen, unseen = x.view_as(x), x.type_as(x)
+        seen += 1
+        unseen += 1
+        return x
+
+    with pytest.raises(UnsupportedNode, match=r"does not write to x what the module's first call does.*type_as"):
+        capture(Holds(adds_twice), (X.clone(),))
+
+
+def test_padding_that_nested_tensors_leave_out_is_told_by_their_name() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with pytest.raises(UnsupportedNode, match="enable_nested_tensor=False"):
+        capture(nn.TransformerEncoder(layer, 1).eval(), (x, None, padding))
+    plain = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    capture(plain, (x, None, padding))

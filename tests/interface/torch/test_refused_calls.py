@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -127,9 +128,10 @@ def test_an_extent_that_values_decide_is_told_as_that() -> None:
         optimized(lambda _, x: x[x > 0], torch.randn(3, 4))
 
 
-def test_a_branch_of_torch_is_no_fault_of_the_inputs() -> None:
+@pytest.mark.parametrize("less", [lambda y: y - 1, lambda y: y.reshape(4, 3).relu().reshape(3, 4)])
+def test_a_branch_of_torch_is_no_fault_of_the_inputs(less: Callable[[torch.Tensor], torch.Tensor]) -> None:
     def branch(_: Line, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
+        return torch.cond(x.sum() > 0, lambda y: y + 1, less, (x,))
 
     with pytest.raises(UnsupportedNode, match="cond"):
         optimized(branch, torch.randn(3, 4))
@@ -156,3 +158,46 @@ def test_what_torch_says_of_a_gradient_of_a_result_is_in_the_documentation() -> 
     assert str(caught.value).rstrip(".") in (pages / "torch.md").read_text(encoding="utf-8")
     with pytest.raises(InvalidInput, match="got requires_grad=True, expected inference"):
         fast(torch.ones(3, 4, requires_grad=True))
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.float32(2.0), r"a numpy\.float32 among the {0}.*{1} a number of Python, float\(x\) or int\(x\)$"),
+        (np.arange(3), r"a numpy\.ndarray among the {0}.*{1} a tensor, torch\.from_numpy\(x\)$"),
+        (2j, r"a complex among the {0}.*{1} a tensor, torch\.tensor\(x\)$"),
+        (torch.float16, r"a torch\.dtype among the {0}.*{1} tensors alone .* strings and None$"),
+        (slice(2), r"a slice among the {0}.*{1} tensors alone .* strings and None$"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_of_no_kind_that_a_program_has_is_told_what_to_give(value: Any, said: str) -> None:
+    with pytest.raises(UnsupportedNode, match=said.format("arguments", "give")):
+        capture(Line(lambda self, x, given: x * 2.0), (torch.ones(3), value))
+    with pytest.raises(UnsupportedNode, match=said.format("results", "return")):
+        capture(Line(lambda self, x: (x * 2.0, value)), (torch.ones(3),))
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["inv", "cholesky", "solve"])
+def test_an_operator_that_torch_takes_apart_behind_a_check_is_the_one_problem(name: str) -> None:
+    def line(self: Line, x: torch.Tensor) -> torch.Tensor:
+        called = getattr(torch.linalg, name)
+        return torch.addcmul(x, x, called(x, x) if name == "solve" else called(x))
+
+    with pytest.raises(UnsupportedNode, match=rf"^aten\.linalg_{name}\.default: no op expresses it") as caught:
+        capture(Line(line), (torch.eye(3),))
+    assert not any(said in str(caught.value) for said in ("token", "with_effects", "addcmul"))
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_write_to_a_part_of_windows_is_named(step: int) -> None:
+    def line(self: Line, x: torch.Tensor) -> torch.Tensor:
+        windows = x.clone().unfold(1, 2, step)
+        windows[..., 0].mul_(2)
+        return windows
+
+    with pytest.raises(UnsupportedNode, match=r"a write to a part of windows.*before it is unfolded"):
+        capture(Line(line), (torch.randn(4, 6),))

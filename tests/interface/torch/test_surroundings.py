@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.interface.torch.compare import check_capture
 from torch import nn
 
 import tracea
 from tracea.errors import InvalidInput, UnsupportedNode
+from tracea.interface.torch.capture import capture
 from tracea.interface.torch.surroundings import frozen_copy
 
 
@@ -146,3 +148,54 @@ class Refusing(nn.Module):
 def test_a_part_that_refuses_to_be_copied_is_named() -> None:
     with pytest.raises(InvalidInput, match=r"1\.0: got RuntimeError: there is one of me.*Remedy: .*__deepcopy__"):
         frozen_copy(nn.Sequential(nn.Linear(8, 8), nn.Sequential(Refusing())))
+
+
+def written(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(x).scatter(-1, places, x.flip(-1)[:, :2])
+
+
+def enlarged(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    image = nn.functional.pad(x[None, None], (1, 2, 2, 1), mode="reflect")
+    return nn.functional.interpolate(image, size=(9, 9)) + nn.functional.interpolate(image[..., :3, :3], size=(9, 9))
+
+
+def in_order(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    order = x[:, 0].argsort()
+    back = torch.zeros_like(order).index_copy(0, order, torch.arange(4, device="cpu"))
+    return x.index_select(0, order).index_select(0, back)
+
+
+FACTORIES: dict[str, Callable[..., torch.Tensor]] = {
+    "counted, from the last": written,
+    "rows of images": enlarged,
+    "every pixel often": lambda x, _: nn.functional.interpolate(x[None, None], scale_factor=2),
+    "padding": lambda x, _: nn.functional.pad(x, (1, 1), value=2.0),
+    "bags": lambda x, places: nn.functional.embedding_bag(places, x),
+    "none": lambda x, _: x[:0].any(0),
+    "groups": lambda x, places: x + torch.histc(places.float(), 4, 0, 3)[:, None],
+    "places of an order": in_order,
+}
+
+
+@pytest.mark.whole
+@torch.no_grad()
+@pytest.mark.parametrize("name", FACTORIES)
+def test_numbers_of_ours_are_in_this_machines_memory_whatever_the_default_device(name: str) -> None:
+    class Applies(nn.Module):
+        def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+            return FACTORIES[name](x, places)
+
+    inputs = (torch.randn(4, 8), torch.tensor([[0, 2], [3, 1], [1, 2], [2, 0]]))
+    with torch.device("meta"):
+        captured = capture(Applies(), inputs)
+    check_capture(captured, Applies(), inputs, tolerance=1e-5)
+
+
+@torch.no_grad()
+def test_a_module_is_optimized_and_called_whatever_the_default_device() -> None:
+    module, x, other = nn.Linear(8, 4), torch.randn(4, 8), torch.randn(8, 4).t()
+    for example, given in ((x, other), (other, x)):
+        with torch.device("meta"):
+            fast = tracea.optimize(module.eval(), (example,), budget=None, threads=1)
+            found = fast(given)
+        torch.testing.assert_close(found, module(given))

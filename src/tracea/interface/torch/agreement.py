@@ -32,6 +32,21 @@ _OF_NARROW: Final = 5e-2
 _STAND_IN: Final = "FakeTensor"  # which torch.export gives a module
 
 
+_OF_UNSEEN: Final = (
+    "write to the argument itself; torch.export does not see that it and what an operator that returns its own input "
+    "(type_as, sum_to_size, broadcast_tensors, ...) returned are one"
+)
+_OF_NESTED: Final = (
+    "build it as nn.TransformerEncoder(..., enable_nested_tensor=False), or set use_nested_tensor = False of the one "
+    "that is built: padding is then computed, where eager's nested tensors leave zeros that torch.export does not see"
+)
+_OF_CALLS: Final = (
+    "take out of forward what a call hands on to the next (counters, caches, lists of results), random numbers of "
+    "Python and NumPy, branches on errors that it catches, and type(x) is torch.Tensor, which isinstance answers; "
+    "where it only fills a buffer or a cache once, call the module once before"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Raised:
     error: Exception
@@ -82,21 +97,21 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
             raise UnsupportedNode(
                 node=f"a forward that writes to {unseen} through an operator that returns its own input",
                 location=line_of_forward(module),
-                remedy="write to the argument itself; torch.export does not see that it and what the operator "
-                "(type_as, sum_to_size, broadcast_tensors, ...) returned are one",
+                remedy=_OF_UNSEEN,
             )
         with torch.no_grad():
             found = _results(program, pytree.tree_leaves(pytree.tree_map(_own, given)))
-        difference = _difference(_left(program, wanted, own), found)
+        left = _left(program, wanted, own)
+        difference = _difference(left, found)
         if difference is None:
             continue
-        raise UnsupportedNode(
-            node=f"a program of torch.export whose result is not that of the module's {which} call: {difference}",
-            location=line_of_forward(module),
-            remedy="take out of forward what a call hands on to the next (counters, caches, lists of results), random "
-            "numbers of Python and NumPy, branches on errors that it catches, and type(x) is torch.Tensor, which "
-            "isinstance answers; where it only fills a buffer or a cache once, call the module once before",
-        )
+        node = f"a program of torch.export whose result is not that of the module's {which} call: {difference}"
+        remedy = f"{_OF_NESTED}; else {_OF_CALLS}" if _takes_nested(module) else _OF_CALLS
+        written = _written_otherwise(program, left, found)
+        if written is not None:
+            node = f"a program of torch.export that does not write to {written} what the module's {which} call does"
+            remedy = f"{_OF_UNSEEN}; else {_OF_CALLS}"
+        raise UnsupportedNode(node=node, location=line_of_forward(module), remedy=remedy)
 
 
 def _is_of_compiler(error: Exception) -> bool:
@@ -181,6 +196,20 @@ def _unseen_write(program: ExportedProgram, before: tuple[Any, ...], after: tupl
         if one.shape == other.shape and bool(((one != other) & ~((one != one) & (other != other))).any()):  # noqa: PLR0124
             return name
     return None
+
+
+def _written_otherwise(program: ExportedProgram, left: Sequence[Any], found: Sequence[Any]) -> str | None:
+    """Return the name of an input to which a call wrote something else than the program; None if there is none."""
+    for spec, one, other in zip(program.graph_signature.output_specs, left, found, strict=False):
+        if spec.kind is OutputKind.USER_INPUT_MUTATION and _difference([one], [other]) is not None:
+            return str(spec.target)
+    return None
+
+
+def _takes_nested(module: torch.nn.Module) -> bool:
+    """Tell whether an encoder of torch's may leave its padding out, as nested tensors do."""
+    encoders = (part for part in module.modules() if isinstance(part, torch.nn.TransformerEncoder))
+    return any(getattr(encoder, "use_nested_tensor", False) for encoder in encoders)
 
 
 def _difference(wanted: Sequence[Any], found: Sequence[Any]) -> str | None:

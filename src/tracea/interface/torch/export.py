@@ -6,6 +6,7 @@ Functional where a model writes in place, decomposed where an operator has no lo
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import operator
 import re
@@ -20,7 +21,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from tracea.errors import UnsupportedNode
-from tracea.interface.torch.instead import BY_SCORE, NO_OP
+from tracea.interface.torch.instead import BY_SCORE, NO_OP, OF_WINDOWS
 from tracea.interface.torch.location import forwards_named, is_users, line_of_traceback
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart, tell
@@ -164,9 +165,11 @@ def _groups_of_any_floats() -> Generator[None]:
 
 def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
     kind = _KIND.search(headline(error))
-    if kind is not None:
-        return _of_unknown_kind(kind["name"].rpartition(".")[2], module, is_result=kind["output"] is not None)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if kind is not None:
+        held = (value for frame in frames for value in frame.f_locals.values())
+        is_dataclass = any(dataclasses.is_dataclass(each) for each in held if str(type(each)) == kind["class"])
+        return _of_unknown_kind(kind["name"], module, is_result=kind["output"] is not None, is_dataclass=is_dataclass)
     if any(frame.f_globals.get("__name__") in _OF_SCORES for frame in frames):
         return UnsupportedNode(
             node=f"flex_attention: {NO_OP}",
@@ -180,6 +183,11 @@ def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
             remedy="give recurrent layers the padded sequences, and take from the result what lies before their ends; "
             "a layer that goes backwards needs each sequence alone, at its own length",
         )
+    if "executing unfold" in headline(error) and "internal overlap" in headline(error):
+        reason, remedy = OF_WINDOWS
+        return UnsupportedNode(
+            node=reason, location=line_of_traceback(error.__traceback__) or line_of_forward(module), remedy=remedy
+        )
     return UnsupportedNode(
         node=headline(error),
         location=line_of_traceback(error.__traceback__) or line_of_forward(module),
@@ -192,11 +200,14 @@ def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
 # Whether torch.export follows flex_attention depends on what was compiled before, and what it stumbles over, torch's
 # own insides, says nothing to a caller.
 _OF_SCORES: Final = ("torch.nn.attention.flex_attention", "torch._higher_order_ops.flex_attention")
-_KIND: Final = re.compile(r"(?:Found|Unsupported input type) <class '(?P<name>[^']+)'>(?P<output> in output)?")
+_KIND: Final = re.compile(
+    r"(?:Found|Unsupported input type) (?P<class><class '(?P<name>[^']+)'>)(?P<output> in output)?"
+)
 
 
-def _of_unknown_kind(kind: str, module: torch.nn.Module, *, is_result: bool) -> UnsupportedNode:
+def _of_unknown_kind(name: str, module: torch.nn.Module, *, is_result: bool, is_dataclass: bool) -> UnsupportedNode:
     """Return the error for an object among the arguments or the results whose tensors nothing names."""
+    kind = name if name.startswith(("numpy.", "torch.")) else name.rpartition(".")[2]
     if kind == "BlockMask":
         return UnsupportedNode(
             node=f"flex_attention, whose BlockMask forward is given: {NO_OP}",
@@ -206,9 +217,20 @@ def _of_unknown_kind(kind: str, module: torch.nn.Module, *, is_result: bool) -> 
     return UnsupportedNode(
         node=f"a {kind} among the {'results' if is_result else 'arguments'} of forward, which is no structure of torch",
         location=line_of_forward(module),
-        remedy=f"{'return' if is_result else 'give'} tensors alone or in tuples, lists, dicts or named tuples; "
-        f"where {kind} is a dataclass, torch.export.register_dataclass({kind}) once before makes it one",
+        remedy=f"{'return' if is_result else 'give'} {_in_place_of(name)}"
+        + (f"; torch.export.register_dataclass({kind}) once before makes the dataclass one" if is_dataclass else ""),
     )
+
+
+def _in_place_of(name: str) -> str:
+    """Return what is taken in place of an object of a class."""
+    if name == "numpy.ndarray":
+        return "a tensor, torch.from_numpy(x)"
+    if name == "complex":
+        return "a tensor, torch.tensor(x)"
+    if name.startswith("numpy."):
+        return "a number of Python, float(x) or int(x)"
+    return "tensors alone or in tuples, lists, dicts or named tuples, beside numbers, strings and None"
 
 
 def _take_out_dropout(program: ExportedProgram) -> None:

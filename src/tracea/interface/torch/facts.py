@@ -152,6 +152,8 @@ class Questions(TorchFunctionMode):
         """Call the function."""
         del types
         name, named = name_of(func), kwargs or {}
+        if torch.compiler.is_dynamo_compiling():  # a region of torch.cond: what is noted here would be its side effect
+            return func(*args, **named)
         if name in _OF_ONE_CALL and _is_asked_by_user():
             self._asked.add(name)
         self._calls_that_write += _may_write(name, args, named)
@@ -163,7 +165,7 @@ class Questions(TorchFunctionMode):
 
     def _written(self, tensor: torch.Tensor) -> int:
         """Return a count that is another behind each write to a tensor's memory; in inference mode behind any write."""
-        return self._calls_that_write if tensor.is_inference() else tensor._version  # pyright: ignore[reportPrivateUsage]
+        return self._calls_that_write if tensor.is_inference() else tensor._version  # pyright: ignore
 
 
 def _may_write(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BY_SCORE", "NO_OP", "told"]
+__all__ = ["BY_SCORE", "NO_OP", "OF_WINDOWS", "told"]
 
 NO_OP: Final = "no op expresses it"
 _TRANSFORMS: Final = [f"{kind}fft{axes}" for kind in ("", "r", "h") for axes in ("", "2", "n")]
@@ -21,6 +21,12 @@ _INSTEAD: Final = {
     **dict.fromkeys(("stft", "istft", "_fft_r2c", "_fft_c2c", "_fft_c2r"), _FOURIER),
     **dict.fromkeys(("scatter_add", "scatter_reduce"), f"x.index_add(axis, places, rows) adds rows; else {_OUTSIDE}"),
 }
+# What torch makes of a write to a view, of which no line of the user's tells.
+OF_WINDOWS: Final = (
+    "a write to a part of windows, which unfold makes views of one tensor",
+    "write to the tensor before it is unfolded, or to windows of their own: x.unfold(...).clone()",
+)
+_OF_VIEWS: Final = {"unfold_backward": OF_WINDOWS}
 # Parts that are refused for what only a line that has them can change, not one whose operator torch takes apart.
 _OF_PARTS: Final = frozenset({"aten.index.Tensor"})
 
@@ -31,7 +37,10 @@ def told(written: str, part: str, reason: str, remedy: str = "") -> tuple[str, s
     ``part`` is the operator that was refused: the same, or one of those that torch makes of it. A remedy that is for
     the part does not help who wrote the whole.
     """
-    known = _INSTEAD.get(written.removeprefix("aten.").partition(".")[0])
+    name = written.removeprefix("aten.").partition(".")[0]
+    if name in _OF_VIEWS:
+        return _OF_VIEWS[name]
+    known = _INSTEAD.get(name)
     if known is None and written != part and part in _OF_PARTS:
         known = _REWRITE
     return (reason, remedy or _REWRITE) if known is None else (NO_OP, known)

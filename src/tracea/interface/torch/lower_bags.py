@@ -102,4 +102,4 @@ def index_add(low: Lowering, x: Node, axis: int, places: Node, source: Node, alp
 
 @lru_cache(maxsize=256)
 def _number(value: float, dtype: torch.dtype) -> torch.Tensor:
-    return torch.full((1, 1), value, dtype=dtype)
+    return torch.full((1, 1), value, dtype=dtype, device="cpu")

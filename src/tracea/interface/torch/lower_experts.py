@@ -115,7 +115,7 @@ def _check(low: Lowering, offsets: Node, m: int) -> None:
 
 
 def _number(low: Lowering, value: int) -> Node:
-    return low.constant(torch.tensor([float(value)]), "rows")
+    return low.constant(torch.tensor([float(value)], device="cpu"), "rows")
 
 
 def _joined(low: Lowering, first: Node, second: Node, part: str) -> Node:

@@ -157,7 +157,7 @@ def flip(low: Lowering, x: Node, axes: Sequence[int]) -> Node:
     for axis in sorted({axis % x.type.rank for axis in axes} if x.type.rank else ()):
         extent = x.type.static_shape[axis]
         if extent > 1:
-            line = low.constant(torch.arange(extent - 1, -1, -1), "from_the_last")
+            line = low.constant(torch.arange(extent - 1, -1, -1, device="cpu"), "from_the_last")
             x = gathered(low, x, axis, line)
     return x
 

@@ -114,14 +114,15 @@ def _resampled(
 
 def _stays(places: torch.Tensor, weights: torch.Tensor, old: int) -> bool:
     """Tell whether each of so many rows is itself."""
-    own = torch.tensor([[1.0] + [0.0] * (places.shape[1] - 1)], dtype=weights.dtype).expand_as(weights)
-    return len(places) == old and places[:, 0].equal(torch.arange(old)) and weights.equal(own)
+    alone = [[1.0] + [0.0] * (places.shape[1] - 1)]
+    own = torch.tensor(alone, dtype=weights.dtype, device="cpu").expand_as(weights)
+    return len(places) == old and places[:, 0].equal(torch.arange(old, device="cpu")) and weights.equal(own)
 
 
 def _repeats(places: torch.Tensor, old: int) -> bool:
     """Tell whether each of so many rows is there as often as every other, in their order."""
     times, rest = divmod(len(places), old)
-    return rest == 0 and places[:, 0].equal(torch.arange(old).repeat_interleave(times))
+    return rest == 0 and places[:, 0].equal(torch.arange(old, device="cpu").repeat_interleave(times))
 
 
 def _fills_vectors(channels: int, times: int) -> bool:

@@ -42,7 +42,7 @@ def pad_as(low: Lowering, x: Node, amounts: Sequence[int], mode: str = "constant
             if max(before, behind) > kept:
                 low.refuse(f"{max(before, behind)} elements round from {kept}", "pad by what is left at most")
         extent = static(x.type.shape[axis])
-        rows = torch.arange(-before, extent + behind)
+        rows = torch.arange(-before, extent + behind, device="cpu")
         if mode == "reflect":
             rows = (extent - 1) - ((extent - 1) - rows.abs()).abs()
         rows = rows % extent if mode == "circular" else rows.clamp(0, extent - 1)

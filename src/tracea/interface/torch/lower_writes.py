@@ -244,7 +244,9 @@ def _permuted(low: Lowering, rows: Node, axis: int, places: Node) -> Node:
     """Return rows of an axis at the places that a permutation names: those that its inverse names, in order."""
     inverse = order_of(low, places)
     numbers = low.constant_of(rows)
-    if numbers is not None and numbers.dtype is torch.int64 and numbers.equal(torch.arange(len(numbers))):
+    if numbers is None or numbers.dtype is not torch.int64:
+        return gathered(low, rows, axis, inverse)
+    if numbers.equal(torch.arange(len(numbers), device="cpu")):
         return inverse
     return gathered(low, rows, axis, inverse)
 

@@ -89,7 +89,8 @@ class Lowering:
         key = (count, dtype)
         if key not in self._counted:
             kind = str(dtype).removeprefix("torch.")
-            self._counted[key] = self._new_constant(f"count.{count}.{kind}", torch.arange(count, dtype=dtype))
+            numbers = torch.arange(count, dtype=dtype, device="cpu")
+            self._counted[key] = self._new_constant(f"count.{count}.{kind}", numbers)
         return self._counted[key]
 
     def constant(self, tensor: torch.Tensor, part: str) -> Node:
@@ -98,7 +99,7 @@ class Lowering:
 
     def filled(self, value: float, shape: Sequence[Dim]) -> Node:
         """Return a tensor of the current node's element type that holds one value: a view of one stored element."""
-        one = torch.empty((1,) * len(shape), dtype=torch_dtype_of(self.dtype)).fill_(value)
+        one = torch.full((1,) * len(shape), value, dtype=torch_dtype_of(self.dtype), device="cpu")
         return self.expand(self._new_constant(self.label("value"), one), shape)
 
     def check_indices(self, indices: Node, rows: int) -> None:

@@ -369,7 +369,7 @@ def _in_strides(tensor: torch.Tensor, wanted: TensorType, name: str) -> torch.Te
             expected=f"{strides}, in which elements of the example input overlap",
             remedy="optimize the module with an example input that has memory for each element (x.contiguous())",
         )
-    return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype, device="cpu").copy_(tensor)
 
 
 def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec, checked: Collection[int]) -> None:

@@ -43,9 +43,7 @@ def as_stored(expr: Expr, x: Node) -> Expr:
     return expr.substitute({0: Cast(Input(0), x.type.dtype)}) if x.type.dtype in NARROW else expr
 
 
-def read_as(
-    low: Lowering, dtype: DType, *operands: Operand, stored: bool = False
-) -> tuple[list[Expr], list[Operand]]:
+def read_as(low: Lowering, dtype: DType, *operands: Operand, stored: bool = False) -> tuple[list[Expr], list[Operand]]:
     """Return the terms that stand for the operands in a type, and the operands that they are of, in order.
 
     Terms are numbered as the operands are. A number that only a run knows stays what it is. ``stored`` has tensors read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tracea.errors import UnsupportedNode
 
@@ -20,9 +21,13 @@ class Problem:
     remedy: str
 
 
+_EFFECT: Final = "with_effects"  # torch's own, around a check that it makes of an operator which it takes apart
+
+
 def unsupported(problems: Sequence[Problem]) -> UnsupportedNode:
-    """Return the error that names all problems, of which there is one."""
-    first, rest = problems[0], problems[1:]
+    """Return the error that names all problems, of which there is one; none for a check of what is refused itself."""
+    lines = {problem.location for problem in problems if problem.node != _EFFECT}
+    first, *rest = [each for each in problems if each.node != _EFFECT or each.location not in lines]
     others = "".join(
         f"; also {p.node} at {p.location}: {p.reason}{'' if p.remedy == first.remedy else f' ({p.remedy})'}"
         for p in rest

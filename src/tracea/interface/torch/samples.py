@@ -132,10 +132,10 @@ def nearest_of(old: int, new: int, exact: bool, factor: float | None, kind: torc
     Of ``small`` images torch's kernel finds it in another arithmetic, which is that for channels last as well.
     """
     named = "_upsample_nearest_exact" if exact else "upsample_nearest"
-    every = torch.arange(old, dtype=kind)
+    every = torch.arange(old, dtype=kind, device="cpu")
     if small:
         image = every.expand(1, 4, 1, old).contiguous(memory_format=torch.channels_last)
         found = getattr(torch.ops.aten, f"{named}2d").default(image, [1, new], None, factor)[0, 0, 0]
     else:
         found = getattr(torch.ops.aten, f"{named}1d").default(every.reshape(1, 1, old), [new], factor)[0, 0]
-    return found.reshape(new, 1).to(torch.int64), torch.ones(new, 1, dtype=kind)
+    return found.reshape(new, 1).to(torch.int64), torch.ones(new, 1, dtype=kind, device="cpu")

@@ -161,7 +161,7 @@ class Walk:
                 self.dims.name(str(extent), f"{node.name}_dim{axis}", int(bounds.lower), maximum)
 
     def _constant_source(self, node: FxNode, spec: TorchInput) -> None:
-        if not node.users:
+        if not node.users or spec.kind is InputKind.TOKEN:  # which orders effects: their node is refused
             return
         tensor = self.constants.value(node)
         if tensor is None:
