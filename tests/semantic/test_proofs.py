@@ -18,11 +18,12 @@ from objects import (
     stream_k,
 )
 from objects.declare import argument, scratch
+from objects.vectors import at, copied, refused, repeated, spread, vectors, when, x_and_y
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.errors import ProofFailed
-from tracea.semantic.index import Const, Index, Param, Var, ceil_div, minimum
+from tracea.semantic.index import Const, Index, Param, Var, ceil_div, equal, minimum
 from tracea.semantic.nodes import (
     Barrier,
     CopyTile,
@@ -62,14 +63,6 @@ def change(kernel: TileKernel, kind: type[Node], how: Callable[[Any], Node | Non
     """Return the kernel with one node of a kind changed."""
     place, node = [(place, node) for place, node in places(kernel.body) if isinstance(node, kind)][which]
     return edited(kernel, place, how(node))
-
-
-def refused(kernel: TileKernel, proof: str, match: str | None = None) -> None:
-    with pytest.raises(ProofFailed, match=match) as caught:
-        prove(kernel)
-    assert caught.value.proof == proof, str(caught.value)
-    assert caught.value.node
-    assert caught.value.detail
 
 
 def pointwise(*body: Node, buffers: tuple[Buffer, ...] = (), params: tuple[Param, ...] = (N,)) -> TileKernel:
@@ -213,6 +206,24 @@ def test_coverage_refuses_an_element_written_twice() -> None:
 def test_coverage_refuses_a_write_that_happens_sometimes() -> None:
     guarded = tasks(lambda i, size: (If(predicate=i > 0, then=block(double(i, size))),))
     refused(pointwise(guarded), "coverage")
+
+
+HALF, ANY, TASK, COLUMN, STEP = Param("m") // 2, Param("m"), Var("i"), Var("j"), Var("k")
+FOUR = spread(TASK, 4, copied(at("x", TASK), at("y", TASK)))
+ROW = repeated(COLUMN, 4, copied(at("x", TASK, COLUMN), at("y", TASK, COLUMN)))
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        (when(HALF >= 1, repeated(STEP, HALF, when(equal(STEP, 0), FOUR))), (4,)),
+        (when(minimum(ANY, 1) >= 1, replace(FOUR, extent=minimum(ANY, 1) * 4)), (4,)),
+        (spread(TASK, N, when(TASK >= 1, repeated(STEP, TASK, when(equal(STEP, 0), ROW)))), (N, 4)),
+    ],
+    ids=["loop", "count", "loop in a task"],
+)
+def test_coverage_refuses_a_loop_that_only_its_guard_shows_to_run(body: Node, shape: tuple[Index | int, ...]) -> None:
+    refused(vectors(body, params=(ANY, N), buffers=x_and_y(*shape)), "coverage")
 
 
 def test_coverage_accepts_the_two_branches_of_a_condition() -> None:

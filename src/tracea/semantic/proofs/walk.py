@@ -93,7 +93,8 @@ class Turns:
 class Loop:
     """A canonical loop: ``var`` counts from 0 below ``count`` = ceil(extent / step); ``place`` is the path of its node.
 
-    ``outside`` are the facts around the loop, where it may still have no iteration.
+    ``outside`` are the facts around the loop, where it may still have no iteration, without what guards say: whether
+    a loop runs at all is no question that a condition around it may answer, for where that fails it does not.
     """
 
     var: Var
@@ -272,7 +273,7 @@ class _Walker:
         known: list[Polynomial] = []
         if parts:
             loops: list[Loop] = []
-            outside = site.facts  # around a digit: an iteration of the slower ones
+            outside = site.unguarded  # around a digit: an iteration of the slower ones
             for var, count, _ in parts:
                 loops.append(Loop(var, count, kind, site.place, count, _ONE, outside))
                 outside = outside.plus([loops[-1].atom, count - loops[-1].atom - 1])
@@ -284,7 +285,7 @@ class _Walker:
         else:
             var = node.var if unit else Var(f"{node.var.name}/{step.to_index()}")
             count = normalize(ceil_div(extent.to_index(), step.to_index()))
-            loops = [Loop(var, count, kind, site.place, extent, step, site.facts)]
+            loops = [Loop(var, count, kind, site.place, extent, step, site.unguarded)]
             names[node.var.name] = (Polynomial.atom(var) * step).to_index()
         if node.length is not None:
             rest = (extent - normalize(names[node.var.name])).to_index()
@@ -322,7 +323,7 @@ class _Walker:
         place, executors = (*site.place, number), Polynomial.of(role.executors)
         parts = radix(role.index, executors, self._divisors(role.index, site)) or [(role.index, executors, _ONE)]
         loops: list[Loop] = []
-        outside, value = site.facts, Polynomial({})
+        outside, value = site.unguarded, Polynomial({})
         for var, count, weight in parts:
             loops.append(Loop(var, count, LoopKind.ROLE, place, count, _ONE, outside))
             outside = outside.plus([loops[-1].atom, count - loops[-1].atom - 1])
@@ -338,7 +339,7 @@ class _Walker:
         parts = radix(tile, tiles, self._divisors(tile, site)) or [(tile, tiles, _ONE)]
         segment = Segment(node.first, node.count, node.last, over, steps, workers)
         loops = [
-            Loop(var, size, LoopKind.SEGMENT, site.place, size, _ONE, site.facts, segment=segment)
+            Loop(var, size, LoopKind.SEGMENT, site.place, size, _ONE, site.unguarded, segment=segment)
             for var, size, _ in parts
         ]
         value = Polynomial({})
@@ -360,7 +361,8 @@ class _Walker:
         parts = radix(tile, tiles, self._divisors(tile, site)) or [(tile, tiles, _ONE)]
         turns = Turns(node.turn, node.first, over, workers, tiles, steps, share, shares, order)
         loops = [
-            Loop(var, size, LoopKind.TURN, site.place, size, _ONE, site.facts, turns=turns) for var, size, _ in parts
+            Loop(var, size, LoopKind.TURN, site.place, size, _ONE, site.unguarded, turns=turns)
+            for var, size, _ in parts
         ]
         value = Polynomial({})
         for var, _, weight in parts:
