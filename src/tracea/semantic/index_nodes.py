@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tracea.errors import InvalidSchedule
+from tracea.errors import InvalidIndex, InvalidSchedule
 from tracea.semantic.interned import Interned, made_of
 from tracea.semantic.predicate import Compare, Relation
 
@@ -64,6 +64,7 @@ class Index(metaclass=Interned):
 
         Raises:
             InvalidSchedule: a name has no value.
+            InvalidIndex: a table has no entry of that number.
         """
         match self:
             case Const(value=value):
@@ -71,8 +72,7 @@ class Index(metaclass=Interned):
             case Var(name=name) | Param(name=name):
                 return _look_up(env, name)
             case Lookup(table=table, index=index):
-                entry = np.asarray(_look_up(env, table))[index.evaluate(env)]
-                return int(entry) if np.ndim(entry) == 0 else entry
+                return _entry(table, np.asarray(_look_up(env, table)), index.evaluate(env))
             case _:
                 left, right = (part.evaluate(env) for part in self.parts)
                 return _combine(self, left, right)
@@ -371,6 +371,20 @@ def _refuse_zero(divisor: Index) -> None:
         raise InvalidSchedule(
             field="divisor", got=divisor.value, expected="at least 1", remedy="give a positive tile size"
         )
+
+
+def _entry(table: str, entries: Any, place: Any) -> Any:
+    places = np.asarray(place)
+    outside = places[(places < 0) | (places >= len(entries))]
+    if outside.size:
+        raise InvalidIndex(
+            field=table,
+            got=int(outside.flat[0]),
+            expected=f"0 .. {len(entries) - 1}",
+            remedy="give a table of the kernel's length, and look up entries that it has",
+        )
+    entry = entries[place]
+    return int(entry) if np.ndim(entry) == 0 else entry
 
 
 def _look_up(env: Environment, name: str) -> Any:

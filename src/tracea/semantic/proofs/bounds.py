@@ -1,30 +1,30 @@
-"""Bounds: every region lies within its buffer, every division is defined, every gathered coordinate exists."""
+"""Bounds: every region lies within its buffer, every entry in its table, every gathered coordinate exists."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracea.semantic.fields import divisions
-from tracea.semantic.index import FloorDiv, Index, Mod
-from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.nodes import For, Parallel
+from tracea.semantic.fields import expressions, subexpressions
+from tracea.semantic.index import Lookup
+from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes_async import Gather
-from tracea.semantic.predicate import Predicate
+from tracea.semantic.predicate import TRUE, Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.prover import Facts
-from tracea.semantic.proofs.walk import Site, unshown_step
+from tracea.semantic.proofs.walk import Site
 from tracea.semantic.tile_kernel import TileKernel
 
-__all__ = ["prove_bounds", "prove_divisions"]
+__all__ = ["point_facts", "prove_bounds"]
 
 
 def prove_bounds(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
-    """Prove that regions lie in their buffers, for all unmasked accesses.
+    """Prove that regions lie in their buffers, for all unmasked accesses, and looked-up entries in their tables.
 
     Raises:
-        ProofFailed: an offset, an end or an extent was not shown to be within its limits.
+        ProofFailed: an offset, an end, an extent or an entry was not shown to be within its limits.
     """
     for site in sites:
+        yield from _entries(kernel, site)
         for access, box in site.accesses():
             shape = [site.canonical(size) for size in kernel.buffer(box.buffer).shape]
             for axis, (offset, extent, size) in enumerate(zip(box.offset, box.extent, shape, strict=True)):
@@ -39,43 +39,9 @@ def prove_bounds(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
             yield from _gather(kernel, site, site.node)
 
 
-def prove_divisions(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
-    """Prove that divisors and steps are at least 1 and dividends at least 0, where C and Python agree.
-
-    Raises:
-        ProofFailed: it was not shown of one of them.
-    """
-    seen: set[tuple[Index, tuple[int, ...]]] = set()
-    for site in sites:
-        facts, node = site.facts, site.node
-        if isinstance(node, For | Parallel):
-            step = site.canonical(node.step)
-            if not facts.proves(step - 1):
-                raise unshown_step(node, site.label, step)
-        cases = _point_facts(site, node) if isinstance(node, Gather) else (facts,)
-        for division in divisions(node):
-            if not isinstance(division, FloorDiv | Mod) or (division, site.place) in seen:
-                continue
-            seen.add((division, site.place))
-            dividend, divisor = site.canonical(division.left), site.canonical(division.right)
-            if not all(case.proves(divisor - 1) for case in cases):
-                raise refuse(
-                    "division", site.label, f"divisor {division.right} of {division} was not shown to be at least 1"
-                )
-            if not all(case.proves(dividend) for case in cases):
-                raise refuse(
-                    "division", site.label, f"dividend {division.left} of {division} was not shown to be at least 0"
-                )
-    for buffer in kernel.buffers:
-        for division in divisions(buffer.shape):
-            if isinstance(division, FloorDiv | Mod) and not sites[0].facts.proves(normalize(division.right) - 1):
-                raise refuse("division", buffer.name, f"divisor of {division} was not shown to be at least 1")
-    yield Fact("division", kernel.name, f"{len(seen)} quotients and remainders are defined")
-
-
 def _gather(kernel: TileKernel, site: Site, node: Gather) -> Iterator[Fact]:
     buffer = kernel.buffer(node.source)
-    cases = _point_facts(site, node)
+    cases = point_facts(site, node, node.predicate)
     for axis, (coordinate, size) in enumerate(zip(node.coordinates, buffer.shape, strict=True)):
         place, limit = site.canonical(coordinate), site.canonical(size)
         for case in cases:
@@ -89,14 +55,30 @@ def _gather(kernel: TileKernel, site: Site, node: Gather) -> Iterator[Fact]:
     yield Fact("bounds", site.label, f"gathered coordinates of {buffer.name} exist where {node.predicate}")
 
 
-def _point_facts(site: Site, node: Gather) -> tuple[Facts, ...]:
-    """Return the cases in which one point of a gather reads: within the target's extent, where the predicate holds."""
+def point_facts(site: Site, node: Gather, predicate: Predicate) -> tuple[Facts, ...]:
+    """Return the cases of one point of a gather: within the target's extent, where a condition holds."""
     facts = site.facts
     for point, extent in zip(node.points, node.target.extent, strict=True):
         this = Polynomial.atom(point)
         facts = facts.plus((this, site.canonical(extent) - this - 1))
-    condition: Predicate = site.condition(node.predicate)
-    return facts.assuming(condition)
+    return facts.assuming(site.condition(predicate))
+
+
+def _entries(kernel: TileKernel, site: Site) -> Iterator[Fact]:
+    """Show that a node looks up entries that its tables have; a gather's condition is asked at every point."""
+    entries = {part for e in expressions(site.node) for part in subexpressions(e) if isinstance(part, Lookup)}
+    if not entries:
+        return
+    cases = point_facts(site, site.node, TRUE) if isinstance(site.node, Gather) else (site.facts,)
+    lengths = {table.name: table.length for table in kernel.tables}
+    for entry in sorted(entries, key=str):
+        if entry.table not in lengths:
+            raise refuse("bounds", site.label, f"{entry} is of a table that {kernel.name} does not have")
+        place, length = site.canonical(entry.index), site.canonical(lengths[entry.table])
+        if not all(case.proves(place) and case.proves(length - place - 1) for case in cases):
+            detail = f"{entry}: entry {place.to_index()} was not shown to be in [0, {length.to_index()})"
+            raise refuse("bounds", site.label, detail)
+    yield Fact("bounds", site.label, f"{', '.join(map(str, sorted(entries, key=str)))} within their tables")
 
 
 def _show(site: Site, goal: Polynomial, statement: str) -> None:

@@ -105,8 +105,8 @@ def _below(numerator: Polynomial, divisor: Polynomial, digits: Mapping[str, Poly
 def _is_size(atom: Index) -> bool:
     """Return whether an atom is an argument or a quotient of arguments: the same in all iterations, never negative."""
     match atom:
-        case Param():
-            return True
+        case Param(minimum=least):
+            return least >= 0
         case FloorDiv(left=left, right=right):  # the division proof shows both signs
             return all(_is_size(part) for side in (left, right) for part in normalize(side).atoms())
         case _:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from tracea.semantic.proofs.attention import prove_attention
 from tracea.semantic.proofs.attention_gradient import prove_attention_gradient
 from tracea.semantic.proofs.banks import prove_banks
-from tracea.semantic.proofs.bounds import prove_bounds, prove_divisions
+from tracea.semantic.proofs.bounds import prove_bounds
 from tracea.semantic.proofs.certificate import Certificate, Fact, refuse
 from tracea.semantic.proofs.coverage import prove_coverage
+from tracea.semantic.proofs.divisions import prove_divisions
 from tracea.semantic.proofs.epilogue import prove_epilogues
 from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces

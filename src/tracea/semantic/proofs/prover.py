@@ -172,11 +172,9 @@ class Facts:
             return (this - atom.minimum, -this + atom.maximum) if self.use_maxima else (this - atom.minimum,)
         if isinstance(atom, FloorDiv):
             # A quotient of parameters has a least value on sight: its linear definition lacks it, and products need it.
-            least = _least_on_sight(normalize(atom.left))
+            least = _least_atom(atom)
             if least is not None:
-                below = atom.right.value if isinstance(atom.right, Const) else None
-                quotient = 0 if below is None else least // below
-                return (*_definition(atom), Polynomial.atom(atom) - quotient)
+                return (*_definition(atom), Polynomial.atom(atom) - least)
         return _definition(atom)
 
     def _order(self, chosen: Sequence[Polynomial], constraints: list[Polynomial]) -> list[Polynomial]:
@@ -348,11 +346,27 @@ def _least_on_sight(polynomial: Polynomial) -> int | None:
             return None
         term = value
         for atom in monomial:
-            if not isinstance(atom, Param) or atom.minimum < 0:
+            least = _least_atom(atom)
+            if least is None:
                 return None
-            term *= atom.minimum
+            term *= least
         result += term
     return result if result >= 0 else None
+
+
+@lru_cache(maxsize=16_384)
+def _least_atom(atom: Index) -> int | None:
+    """Return the least value of a parameter, or of a quotient of such and of other quotients; None below 0."""
+    match atom:
+        case Param(minimum=least):
+            return least if least >= 0 else None
+        case FloorDiv(left=left, right=right):
+            least = _least_on_sight(normalize(left))
+            if least is None or not isinstance(right, Const):
+                return None if least is None else 0
+            return least // right.value
+        case _:
+            return None
 
 
 def _is_of_remainders(atoms: frozenset[Index], seen: set[Index]) -> bool:
