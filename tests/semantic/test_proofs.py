@@ -23,7 +23,7 @@ from objects.vectors import at, copied, refused, repeated, spread, vectors, when
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.errors import ProofFailed
-from tracea.semantic.index import Const, Index, Param, Var, ceil_div, equal, minimum
+from tracea.semantic.index import Const, Index, Param, Var, ceil_div, differs, equal, minimum
 from tracea.semantic.nodes import (
     Barrier,
     CopyTile,
@@ -302,6 +302,27 @@ def test_initialization_refuses_a_read_of_what_was_not_written() -> None:
 
     own = scratch("t", DType.F32, MemorySpace.THREAD, 16)
     refused(pointwise(tasks(half), buffers=(own,)), "initialized", "written all of that")
+
+
+def test_initialization_refuses_an_output_that_is_read_before_it_is_written() -> None:
+    more = argument("z", DType.F32, (4,), BufferRole.OUTPUT)
+    write, read = copied(at("x", TASK), at("y", TASK)), copied(at("y", TASK), at("z", TASK))
+    kernel = vectors(spread(TASK, 4, read, write), buffers=(*x_and_y(4), more))
+    refused(kernel, "initialized", "CopyTile at 0.0.0: reads y.*, and no node before it")
+    assert prove(replace(kernel, body=block(spread(TASK, 4, write, read)))).about("initialized")
+
+
+def test_a_condition_of_more_cases_than_anybody_waits_for_is_refused_by_their_number() -> None:
+    def differing(count: int) -> TileKernel:
+        condition = And(tuple(differs(N, 7 * number + 1) for number in range(count)))
+        return vectors(spread(TASK, 4, when(condition, copied(at("x", TASK), at("y", TASK)))), params=(N,))
+
+    refused(differing(12), "conditions", "n != 1 and n != 8 .* has 4096 cases, of which at most 256 are looked at")
+    refused(differing(8), "coverage")  # 256 cases are looked at
+
+
+def test_an_array_without_an_axis_is_refused_by_name() -> None:
+    refused(vectors(copied(at("x"), at("y")), buffers=x_and_y()), "shapes", "x: has no axis")
 
 
 def test_slots_refuse_a_laxer_wait() -> None:

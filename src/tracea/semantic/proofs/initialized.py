@@ -1,4 +1,4 @@
-"""Initialization: scratch is written before it is read, all of what is read."""
+"""Initialization: scratch and outputs are written before they are read, all of what is read."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ __all__ = ["prove_initialized"]
 def prove_initialized(kernel: TileKernel, sites: Sequence[Site], skip: frozenset[str] = frozenset()) -> Iterator[Fact]:
     """Prove for every read of scratch that an earlier node, on every way to it, wrote all of what is read.
 
+    So of every read of an output; of its sums, which are read and written, the coverage proof has the beginning.
+
     Raises:
         ProofFailed: no such node was found.
     """
     for buffer in kernel.buffers:
-        if buffer.role is not BufferRole.SCRATCH or buffer.name in skip:
+        if buffer.role not in (BufferRole.SCRATCH, BufferRole.OUTPUT) or buffer.name in skip:
             continue
         writers = [(s, box) for s in sites for a, box in s.accesses() if box.buffer == buffer.name and a.writes]
         reads = 0
         for site in sites:
             for access, box in site.accesses():
                 if box.buffer != buffer.name or not access.reads:
+                    continue
+                if buffer.role is BufferRole.OUTPUT and access.mode is AccessMode.UPDATE:
                     continue
                 reads += 1
                 if access.mode is AccessMode.UPDATE and _starts_itself(buffer.space, site, box):

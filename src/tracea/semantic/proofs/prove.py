@@ -19,6 +19,7 @@ from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.matrix_groups import prove_products
 from tracea.semantic.proofs.mbarriers import prove_mbarriers, tma_rings
+from tracea.semantic.proofs.meetings import prove_meetings
 from tracea.semantic.proofs.moments import prove_moments
 from tracea.semantic.proofs.norm_gradient import prove_norm_gradient
 from tracea.semantic.proofs.placed_rings import placed_rings, prove_placed_rings
@@ -50,6 +51,9 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
     Raises:
         ProofFailed: a statement was not shown; it names the proof, the node and the goal.
     """
+    for buffer in kernel.buffers:
+        if not buffer.rank:  # slots, rows and columns are axes of every buffer
+            raise refuse("shapes", buffer.name, "has no axis: a single element is an array of shape (1,)")
     sites = walk(kernel)
     if not sites:
         raise refuse("coverage", kernel.name, "has no node, so nothing is written")
@@ -73,6 +77,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_row_sums(kernel, sites),
         *prove_sorted_rows(kernel, sites),
         *prove_fragment_products(kernel, sites),
+        *prove_meetings(kernel, sites),
         *prove_races(kernel, sites, rings),
         *prove_sparse(kernel, sites),
         *prove_groups(kernel, sites),

@@ -15,12 +15,13 @@ from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 
-from tracea.semantic.index import Compare, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Not, Param, Relation, as_index
+from tracea.semantic.index import Const, FloorDiv, Index, Lookup, Max, Min, Mod, Not, Param, as_index
 from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.predicate import And, Or, Predicate
+from tracea.semantic.predicate import Predicate
+from tracea.semantic.proofs.conditions import alternatives
 from tracea.semantic.proofs.elimination import eliminates
 
-__all__ = ["Facts", "alternatives", "conjuncts"]
+__all__ = ["Facts"]
 
 _MAX_SPLITS = 6
 _FACTORS = 3  # of fewer, the bounds of products say it
@@ -265,57 +266,6 @@ def _least(constraints: Sequence[Polynomial]) -> dict[Index, int]:
             case _:
                 continue
     return found
-
-
-def conjuncts(predicate: Predicate) -> tuple[Polynomial, ...] | None:
-    """Return a condition as polynomials that are all >= 0; None where it has several cases."""
-    cases = alternatives(predicate)
-    return cases[0] if len(cases) == 1 else None
-
-
-def alternatives(predicate: Predicate) -> tuple[tuple[Polynomial, ...], ...]:
-    """Return a condition as cases, each of polynomials that are all >= 0; no case is false."""
-    match predicate:
-        case Compare(relation=relation, left=left, right=right):
-            difference = normalize(right) - normalize(left)
-            match relation:
-                case Relation.LE:
-                    return ((difference,),)
-                case Relation.LT:
-                    return ((difference - 1,),)
-                case Relation.EQ:
-                    return ((difference, -difference),)
-                case Relation.NE:
-                    return ((difference - 1,), (-difference - 1,))
-        case And(parts=parts):
-            cases: tuple[tuple[Polynomial, ...], ...] = ((),)
-            for part in parts:
-                cases = tuple((*before, *case) for before in cases for case in alternatives(part))
-            return cases
-        case Or(parts=parts):
-            return tuple(case for part in parts for case in alternatives(part))
-        case Not(part=part):
-            return alternatives(_negated(part))
-        case _:
-            raise TypeError(f"not a predicate: {predicate!r}")
-
-
-def _negated(predicate: Predicate) -> Predicate:
-    match predicate:
-        case Compare(relation=Relation.LT, left=left, right=right):
-            return Compare(Relation.LE, right, left)
-        case Compare(relation=Relation.LE, left=left, right=right):
-            return Compare(Relation.LT, right, left)
-        case Compare(relation=relation, left=left, right=right):
-            return Compare(Relation.NE if relation is Relation.EQ else Relation.EQ, left, right)
-        case And(parts=parts):
-            return Or(tuple(Not(part) for part in parts))
-        case Or(parts=parts):
-            return And(tuple(Not(part) for part in parts))
-        case Not(part=part):
-            return part
-        case _:
-            raise TypeError(f"not a predicate: {predicate!r}")
 
 
 @lru_cache(maxsize=16_384)

@@ -9,6 +9,7 @@ from tracea.semantic.index import Index, Var
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Access, Barrier, Level
 from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.meetings import EXECUTORS
 from tracea.semantic.proofs.prover import Facts
 from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Site, turns_of
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
@@ -68,7 +69,7 @@ def _only_read(sites: Sequence[Site], name: str) -> None:
 
 
 def _touches(sites: Sequence[Site], name: str, level: LoopKind) -> Iterator[_Touch]:
-    kinds = (LoopKind.TASK, LoopKind.TEAM) if level is LoopKind.TASK else (level,)
+    kinds = {LoopKind.TASK: (LoopKind.TASK, LoopKind.TEAM), LoopKind.SUBGROUP: EXECUTORS}.get(level, (level,))
     for site in sites:
         for access, box in site.accesses():
             if box.buffer != name:
@@ -108,7 +109,7 @@ def _check(first: _Touch, second: _Touch, barriers: Sequence[Site]) -> None:
     sequential = [loop for loop in sequence if not loop.kind.is_parallel]
     if not _separated(first, second, None, barriers):
         fixed = set(sequence)
-        for condition in _different(first, second, same_node):
+        for condition in _different(first, second, same_node, fixed):
             _disjoint(first, second, fixed, condition)
     for position, loop in enumerate(sequential):
         outer = {other for other in sequence if other.kind.is_parallel} | set(sequential[:position])
@@ -120,33 +121,47 @@ def _check(first: _Touch, second: _Touch, barriers: Sequence[Site]) -> None:
             if _meets_inside(loop, earlier, barriers):
                 conditions = [[gap - 1, -gap + 1]]
             if loop in inside:  # one program of several executors: the same one is in order with itself
-                conditions = [[*c, *d] for c in conditions for d in _different(earlier, later, same_node)]
+                conditions = [[*c, *d] for c in conditions for d in _different(earlier, later, same_node, outer)]
             for condition in conditions:
                 _disjoint(earlier, later, outer, condition)
 
 
 def _spmd_loops(first: _Touch, second: _Touch) -> list[Loop]:
-    """Return the sequential loops inside the subgroups' loop, which all subgroups run side by side."""
-    if first.executors != second.executors or first.executors[0].kind is not LoopKind.SUBGROUP:
+    """Return the sequential loops inside the loop of subgroups or of a role, which all of these run side by side."""
+    if first.executors != second.executors or first.executors[0].kind not in EXECUTORS:
         return []
     inner = first.site.loops[first.site.loops.index(first.executors[-1]) + 1 :]
     return [loop for loop in inner if loop in second.site.loops]
 
 
-def _different(first: _Touch, second: _Touch, same_node: bool) -> list[list[Polynomial]]:
-    """Return the ways in which two executors differ: in the first digit of their index that does, up or down."""
+def _different(first: _Touch, second: _Touch, same_node: bool, fixed: set[Loop]) -> list[list[Polynomial]]:
+    """Return the ways in which two executors differ: in the first digit of their index that does, up or down.
+
+    Executors that differ in their share of the turns are at different tiles: not where all digits of these are fixed.
+    """
     if not same_node:
         return [[]]
     ways: list[list[Polynomial]] = []
     equal: list[Polynomial] = []
     owned = _owned_tile(first) if _owned_tile(first) == _owned_tile(second) else ()
+    sharing = _sharing(first, second, fixed)
     for loop in owned or first.executors:
         gap = _renamed(loop.atom, {loop}) - loop.atom
-        ways.append([*equal, gap - 1])
-        if first is not second or owned:
-            ways.append([*equal, -gap - 1])
+        if loop != sharing:
+            ways.append([*equal, gap - 1])
+            if first is not second or owned:
+                ways.append([*equal, -gap - 1])
         equal += [gap, -gap]
     return ways
+
+
+def _sharing(first: _Touch, second: _Touch, fixed: set[Loop]) -> Loop | None:
+    """Return the loop over executors of which each takes its own share of the turns, if both are in the same turn."""
+    turns, others = turns_of(first.site), turns_of(second.site)
+    tile = [loop for loop in first.site.loops if loop.turns is not None]
+    if turns is None or turns != others or not fixed.issuperset(tile):
+        return None
+    return turns.shared_by(first.executors)
 
 
 def _owned_tile(touch: _Touch) -> tuple[Loop, ...]:
@@ -192,8 +207,7 @@ def _meets_inside(loop: Loop, touch: _Touch, barriers: Sequence[Site]) -> bool:
 
 
 def _disjoint(first: _Touch, second: _Touch, fixed: set[Loop], condition: Sequence[Polynomial]) -> None:
-    renamed = [loop for loop in second.site.loops if loop not in fixed]
-    names = {loop.var.name: Var(f"{loop.var.name}'") for loop in renamed}
+    names = _other_names(second.site.loops, fixed)
     other_facts = [_rename(fact, names) for fact in second.site.facts.known]
     facts = first.site.facts.plus([*other_facts, *condition])
     goals: list[Polynomial] = []
@@ -214,6 +228,19 @@ def _disjoint(first: _Touch, second: _Touch, fixed: set[Loop], condition: Sequen
         f"executors were shown neither disjoint nor separated by a barrier"
         + (f", where {' and '.join(f'{p.to_index()} >= 0' for p in condition)}" if condition else ""),
     )
+
+
+def _other_names(loops: Sequence[Loop], fixed: set[Loop]) -> dict[str, Var]:
+    """Return new names for what loops bind in another iteration, all but ``fixed``.
+
+    A tile fixes its turn and its segment as long as its worker is fixed too.
+    """
+    changing: list[Var] = []
+    for loop in loops:
+        numbers = loop.turns or loop.segment
+        of_worker = numbers is None or any(other.var == numbers.worker for other in fixed)
+        changing += loop.binds if loop not in fixed else () if of_worker else loop.binds[1:]
+    return {bound.name: Var(f"{bound.name}'") for bound in changing}
 
 
 def _likely_first(goals: Sequence[Polynomial], condition: Sequence[Polynomial]) -> list[Polynomial]:

@@ -66,6 +66,8 @@ def block_resources(kernel: TileKernel) -> BlockResources:
     if not bodies:
         raise refuse("resources", kernel.name, "has neither subgroups nor roles, so no thread executes it")
     for body, executors, lanes in bodies:
+        if executors < 1:
+            raise refuse("resources", kernel.name, f"{executors} executors of one program, must be at least 1")
         width = lanes or _lanes(kernel, body)
         threads += executors * width
         fragments = max(fragments, _fragment_registers(kernel, body, width))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tracea.semantic.index import Index, Lookup, ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.predicate import Not, Predicate
-from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
+from tracea.semantic.proofs.conditions import alternatives, conjuncts
+from tracea.semantic.proofs.prover import Facts
 from tracea.semantic.proofs.walk import Box, Loop
 
 __all__ = ["Sweep", "chain", "hull", "stride_of"]

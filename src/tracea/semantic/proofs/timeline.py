@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from tracea.semantic.index import Index, Mod, Var
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Barrier, Level, Node, Region
+from tracea.semantic.predicate import And
 from tracea.semantic.proofs.certificate import refuse
-from tracea.semantic.proofs.prover import Facts, alternatives
+from tracea.semantic.proofs.conditions import alternatives
+from tracea.semantic.proofs.prover import Facts
 from tracea.semantic.proofs.walk import Loop, LoopKind, Site, turns_of
 
 __all__ = [
@@ -143,8 +145,8 @@ def meets_in_each_iteration(sites: Sequence[Site], loop: Loop) -> bool:
 
 
 def priming(site: Site, keep: Sequence[Loop]) -> dict[str, Var]:
-    """Return new names for the loop variables of a node but those of ``keep``."""
-    return {loop.var.name: Var(f"{loop.var.name}'") for loop in site.loops if loop not in keep}
+    """Return new names for what the loops around a node bind, but those of ``keep``."""
+    return {bound.name: Var(f"{bound.name}'") for loop in site.loops if loop not in keep for bound in loop.binds}
 
 
 def rename(polynomial: Polynomial, names: dict[str, Var]) -> Polynomial:
@@ -156,10 +158,7 @@ def rename(polynomial: Polynomial, names: dict[str, Var]) -> Polynomial:
 
 def guard_cases(site: Site) -> tuple[tuple[Polynomial, ...], ...]:
     """Return the guards of a node as cases of polynomials that are all >= 0."""
-    cases: tuple[tuple[Polynomial, ...], ...] = ((),)
-    for guard in site.guards:
-        cases = tuple((*before, *case) for before in cases for case in alternatives(guard))
-    return cases
+    return alternatives(And(site.guards))
 
 
 def excluded(facts: Facts, options: Sequence[Sequence[Polynomial]]) -> bool:

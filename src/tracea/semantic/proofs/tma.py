@@ -13,9 +13,10 @@ from tracea.semantic.index import INT32_MAX
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes_async import MbarrierExpect, TmaCopy
 from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.conditions import conjuncts
 from tracea.semantic.proofs.divisibility import Divisibility
 from tracea.semantic.proofs.interval import Ranges
-from tracea.semantic.proofs.prover import Facts, conjuncts
+from tracea.semantic.proofs.prover import Facts
 from tracea.semantic.proofs.walk import Site
 from tracea.semantic.swizzle import TMA_MODES
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel

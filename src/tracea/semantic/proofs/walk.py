@@ -19,8 +19,9 @@ from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, R
 from tracea.semantic.nodes_async import MOST_USES, Role, Roles, SegmentLoop, TileLoop
 from tracea.semantic.predicate import And, Not, Predicate
 from tracea.semantic.proofs.certificate import refuse
+from tracea.semantic.proofs.conditions import alternatives, conjuncts
 from tracea.semantic.proofs.digits import divisors, radix, settled
-from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
+from tracea.semantic.proofs.prover import Facts
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
 __all__ = ["Box", "Loop", "LoopKind", "Segment", "Site", "Turns", "turns_of", "unshown_step", "walk"]
@@ -111,6 +112,13 @@ class Loop:
     def atom(self) -> Polynomial:
         """The loop's variable."""
         return Polynomial.atom(self.var)
+
+    @property
+    def binds(self) -> tuple[Var, ...]:
+        """What changes with the loop's iterations: its variable, and what a loop over tiles names besides the tile."""
+        turn = () if self.turns is None else (self.turns.turn, self.turns.first)
+        segment = () if self.segment is None else (self.segment.first, self.segment.count, self.segment.last)
+        return (self.var, *turn, *segment)
 
 
 @dataclass(frozen=True, slots=True)
