@@ -167,8 +167,8 @@ def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
     kind = _KIND.search(headline(error))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if kind is not None:
-        held = (value for frame in frames for value in frame.f_locals.values())
-        is_dataclass = any(dataclasses.is_dataclass(each) for each in held if str(type(each)) == kind["class"])
+        kinds: set[type] = {type(value) for frame in frames for value in frame.f_locals.values()}
+        is_dataclass = any(dataclasses.is_dataclass(each) for each in kinds if str(each) == kind["class"])
         return _of_unknown_kind(kind["name"], module, is_result=kind["output"] is not None, is_dataclass=is_dataclass)
     if any(frame.f_globals.get("__name__") in _OF_SCORES for frame in frames):
         return UnsupportedNode(

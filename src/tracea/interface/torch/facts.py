@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -151,12 +151,12 @@ class Questions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function."""
         del types
-        name, named = name_of(func), kwargs or {}
+        name, named = name_of(func), cast("dict[str, Any]", kwargs or {})
         if torch.compiler.is_dynamo_compiling():  # a region of torch.cond: what is noted here would be its side effect
             return func(*args, **named)
         if name in _OF_ONE_CALL and _is_asked_by_user():
             self._asked.add(name)
-        self._calls_that_write += _may_write(name, args, named)
+        self._calls_that_write += _may_write(func, args, named)
         result = func(*args, **named)
         if name in _OF_EITHER or (name in _IN_A_FORMAT and named.get("memory_format") is not None):
             both = [each for each in (*args, *named.values(), result) if isinstance(each, torch.Tensor)]
@@ -168,11 +168,14 @@ class Questions(TorchFunctionMode):
         return self._calls_that_write if tensor.is_inference() else tensor._version  # pyright: ignore
 
 
-def _may_write(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+def _may_write(called: Any, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
     """Tell whether a call may write in place: by its name, or by ``inplace``, which may be given by its place."""
-    is_in_place = name.endswith("_") and not name.endswith("__")
-    is_told = named.get("out") is not None or any(each is True for each in (*args, named.get("inplace")))
-    return is_in_place or is_told or name == "__setitem__" or name.startswith("__i")
+    name = name_of(called)
+    if name.startswith("__"):
+        return name == "__setitem__" or name.startswith("__i")
+    by_place = args if getattr(called, "__module__", None) == "torch.nn.functional" else ()
+    is_told = named.get("out") is not None or any(each is True for each in (*by_place, named.get("inplace")))
+    return is_told or name.endswith("_")
 
 
 def _is_asked_by_user() -> bool:
