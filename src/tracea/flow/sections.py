@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import mul
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Conv2dOp, GemmOp, Op
 from tracea.core.passes.columns import as_row
+from tracea.core.passes.reach import reach_of
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import Decision, host
 from tracea.errors import InvalidGraph
@@ -121,11 +123,27 @@ def _simplest(section: Section, threads: int) -> Section:
     """
     if not isinstance(section.op, Conv2dOp) or any(isinstance(operand, np.ndarray) for operand in section.operands):
         return section
+    section = _reached(section, section.op)
     op = simplest(section.op, for_threads(host(), threads))
     if not isinstance(op, GemmOp):
         return replace(section, op=op)
     image, filters, *extras = section.operands
     return replace(section, op=op, operands=(filters, image, *extras))
+
+
+def _reached(section: Section, op: Conv2dOp) -> Section:
+    """Return a section, whose op is ``op``, on what this reads of its parts, where its steps are long."""
+    reach = reach_of(op)
+    if reach is None:
+        return section
+    types: list[TensorType] = []
+    parts: list[Part | Temporary | np.ndarray[Any, Any]] = []
+    views = ((op.x, section.operands[0], reach.x), (op.w, section.operands[1], reach.w))
+    for type_, part, (starts, steps, shape) in views:
+        types.append(part_type(type_, shape, tuple(map(mul, type_.strides, steps))))
+        offset = sum(map(mul, starts, type_.strides))
+        parts.append(replace(part, offset=part.offset + offset) if isinstance(part, Part | Temporary) else part)
+    return replace(section, op=reach.op(*types), operands=(*parts, *section.operands[2:]))
 
 
 def simplest(op: Conv2dOp, target: Target) -> Op:

@@ -124,7 +124,8 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     described = kernel.op if op is None else op
     # Filters in panels do not say how many taps they have.
     sizes = sizes_of(folded_like(described, kernel.op)) if isinstance(described, Conv2dOp) else {}
-    given = {size.name: value for size, value in sizes.items() if size in kernel.params}
+    names = {param.name for param in kernel.params}
+    given = {size.name: value for size, value in sizes.items() if size.name in names}
     if isinstance(described, AttentionOp) and described.spans is not None:
         given[SPAN_ROOM.name] = described.spans.room
     if isinstance(described, GroupedGemmOp):

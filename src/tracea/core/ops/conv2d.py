@@ -15,9 +15,9 @@ from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
-__all__ = ["Conv2dOp"]
+__all__ = ["LONG_STEP", "Conv2dOp"]
 
-_LONG: Final = 2**12  # pixels of a step
+LONG_STEP: Final = 16  # pixels: longer ones are few layers', and worth looking at
 # Products of a result for each of its taps: 36 of F(4, 3) for 16 results of 9 taps, of F(2, 5) for 4 results of 25.
 _PLACES_OF_A_TAP: Final = {3: Fraction(36, 16 * 9), 5: Fraction(36, 4 * 25)}
 
@@ -77,7 +77,7 @@ class Conv2dOp(Op):
             object.__setattr__(self, "out", None)
 
     def _shorten_steps(self) -> None:
-        """Replace steps that are longer than any kernel is proved for, where shorter ones do the same.
+        """Replace long steps where shorter ones do the same: a kernel copies the pixels that a step leads over.
 
         One result needs no stride, one tap no dilation. Other steps stay what they are: a kernel is built for them.
         """
@@ -85,9 +85,9 @@ class Conv2dOp(Op):
             shortest = tuple(map(min, self.stride, self._fitting((1, 1))))
         else:
             shortest = tuple(1 if n == 1 else step for n, step in zip(self.size, self.stride, strict=True))
-        stride = tuple(short if step > _LONG else step for step, short in zip(self.stride, shortest, strict=True))
+        stride = tuple(short if step > LONG_STEP else step for step, short in zip(self.stride, shortest, strict=True))
         taps = zip(self.w.shape[2:], self.dilation, strict=True)
-        dilation = tuple(1 if gap > _LONG and static(tap) == 1 else gap for tap, gap in taps)
+        dilation = tuple(1 if gap > LONG_STEP and static(tap) == 1 else gap for tap, gap in taps)
         object.__setattr__(self, "stride", stride)
         object.__setattr__(self, "dilation", dilation)
 

@@ -21,6 +21,7 @@ from tracea.core.passes.fuse_pairs import FusePairs
 from tracea.core.passes.outputs import MaterializeOutputs
 from tracea.core.passes.place import DropCopies, PlaceParts
 from tracea.core.passes.prioritize import Prioritize
+from tracea.core.passes.reach import ShortenSteps
 from tracea.core.passes.sink_joins import SinkJoins
 from tracea.core.passes.views import EliminateViews, SinkReshapes
 
@@ -100,6 +101,7 @@ def default_pipeline() -> tuple[Pass, ...]:
     return (
         EliminateDead(),
         EliminateCommon(),
+        ShortenSteps(),
         FoldConstants(),
         EliminateViews(),
         SinkReshapes(),

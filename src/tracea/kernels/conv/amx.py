@@ -33,7 +33,7 @@ from tracea.kernels.conv.operands import (
     tap_of,
     window_of,
 )
-from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
+from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT, NEAR_WINDOWS
 from tracea.kernels.gemm.amx import MATRIX_TILES, terms_hold
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, marks_of
@@ -299,7 +299,13 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
 
 
 _SHAPE = Preference(name="whole granules", score=_by_shape)
-_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, terms_hold("x", "w", remedy="use conv.packed"), FLAT_RESULT)
+_REQUIREMENTS = (
+    *CONV_REQUIREMENTS,
+    NEAR_WINDOWS,
+    MATRIX_TILES,
+    terms_hold("x", "w", remedy="use conv.packed"),
+    FLAT_RESULT,
+)
 
 AMX_ID = "conv.amx"
 AMX_PREPACKED_ID = "conv.amx_prepacked"

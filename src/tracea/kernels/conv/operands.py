@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from tracea.core.dtype import DType
-from tracea.core.ops.conv2d import Conv2dOp
+from tracea.core.ops.conv2d import LONG_STEP, Conv2dOp
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp
 from tracea.kernels.conv.folding import folded_like
@@ -21,6 +21,7 @@ from tracea.kernels.operands import params_of, tensor_buffer
 from tracea.semantic.access import Region
 from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, Var, ceil_div, minimum
 from tracea.semantic.nodes import Block, EpilogueCall, Let, Level, Node, Parallel
+from tracea.semantic.rewrite import within
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.target import Target
@@ -42,6 +43,7 @@ __all__ = [
     "conv_types",
     "flattened",
     "is_flat",
+    "own_sizes",
     "sizes_of",
     "tap_of",
     "window_of",
@@ -217,7 +219,7 @@ class ConvOperands:
         """Return the kernel with these operands: x, w, the epilogue's, y, then the scratch."""
         buffers = (self.x, self.w, *self.extras, self.y, *scratch)
         kernel = conv_kernel(self.op, variant, schedule, target, buffers=buffers, body=tuple(body))
-        return replace(kernel, assumptions=assumptions)
+        return own_sizes(replace(kernel, assumptions=assumptions))
 
 
 def conv_kernel(
@@ -230,7 +232,7 @@ def conv_kernel(
     body: tuple[Node, ...],
 ) -> TileKernel:
     """Return the kernel of an op over these buffers, with the parameters that they are made of."""
-    return TileKernel(
+    kernel = TileKernel(
         name=kernel_name(op.key, variant, schedule, target),
         op=op,
         variant=variant,
@@ -240,6 +242,17 @@ def conv_kernel(
         buffers=tuple(buffers),
         body=Block(nodes=body),
     )
+    return own_sizes(kernel)
+
+
+def own_sizes(kernel: TileKernel) -> TileKernel:
+    """Return a kernel whose steps are long for sizes up to its op's own; another one as it is.
+
+    Times the longest filters and rows of any op, what long steps lead over would be more than 64 bits count.
+    """
+    if max(*kernel.op.stride, *kernel.op.dilation) <= LONG_STEP:
+        return kernel
+    return within(kernel, {size.name: value for size, value in sizes_of(kernel.op).items()})
 
 
 @lru_cache(maxsize=1024)  # asked again by each variant's requirements, its default schedule and its call

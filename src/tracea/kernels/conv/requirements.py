@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from tracea.core.dtype import DType
-from tracea.core.ops.conv2d import Conv2dOp
-from tracea.core.tensor_type import TensorType
+from tracea.core.ops.conv2d import LONG_STEP, Conv2dOp
+from tracea.core.tensor_type import TensorType, static
 from tracea.kernels.conv.operands import conv_types, is_flat, sizes_of
 from tracea.kernels.gemm.requirements import FLOATS
 from tracea.kernels.requirements import (
@@ -18,7 +19,7 @@ from tracea.kernels.requirements import (
     strided_layouts,
 )
 
-__all__ = ["CONV_REQUIREMENTS", "FLAT_RESULT"]
+__all__ = ["CONV_REQUIREMENTS", "FLAT_RESULT", "NEAR_WINDOWS"]
 
 
 def _types(op: Conv2dOp) -> tuple[TensorType, ...]:
@@ -42,18 +43,25 @@ _STATIC = condition(
     remedy="bind the symbolic extents first",
 )
 _SIZES = sizes_in_range(lambda op: sizes_of(op) if _static(op) else {}, or_empty=True)
-_LARGEST_STEP: Final = 2**20
+_MOST_PIXELS: Final = 2**40
+_SPARE: Final = 16  # windows: a tile's, which the last one of matrix tiles reads and drops
 _STEPS = condition(
     "steps that a proof covers",
-    lambda op, _: _step(op) <= _LARGEST_STEP,  # else the pixels that tasks copy may be more than 64 bits count
-    needed=f"(8 x stride of rows + 256) x stride of columns <= {_LARGEST_STEP}",
-    found=lambda op: f"{_step(op)} of stride {op.stride}",
+    # A kernel of long steps is proved for its op's own sizes (operands.own_sizes).
+    lambda op, _: (
+        not _static(op) or max(*op.stride, *op.dilation) <= LONG_STEP or math.prod(_under(op)) <= _MOST_PIXELS
+    ),
+    needed=f"at most {_MOST_PIXELS} pixels under all windows, zeros around the image among them",
+    found=lambda op: " x ".join(map(str, _under(op))),
     remedy="copy the windows next to each other first, with a stride of their size",
 )
 
 
-def _step(op: Conv2dOp) -> int:
-    return (8 * op.stride[0] + 256) * op.stride[1]
+def _under(op: Conv2dOp) -> tuple[int, int]:
+    """Return the rows and columns that windows and taps lead over."""
+    along = zip(op.shape[2:], op.stride, op.w.shape[2:], op.dilation, strict=True)
+    rows, columns = ((static(p) - 1 + _SPARE) * step + (static(r) - 1) * gap + 1 for p, step, r, gap in along)
+    return rows, columns
 
 
 _ONE_ARITHMETIC = condition(
@@ -83,6 +91,22 @@ FLAT_RESULT = condition(
     needed="a result of more than one column, and epilogue operands, whose rows follow each other, filters or pixels "
     "next to each other",
     found=lambda op: ", ".join(str(type_) for type_ in (op.infer(), *op.epilogue.operands)),
+    remedy="use conv.packed, which takes any strides",
+)
+
+
+def _gaps(op: Conv2dOp) -> tuple[int, ...]:
+    """Return the pixels between a window and the next one, of long strides, along rows and columns."""
+    along = zip(op.w.shape[2:], op.dilation, op.stride, strict=True)
+    return tuple(max(0, step - (static(r) - 1) * gap - 1) if step > LONG_STEP else 0 for r, gap, step in along)
+
+
+NEAR_WINDOWS = condition(
+    "windows near each other",
+    # Its halo has a phase for each pixel of a stride: those that no window reads take room and time as well.
+    lambda op, _: not any(_gaps(op)),
+    needed=f"no pixels between windows where a stride is longer than {LONG_STEP}",
+    found=lambda op: " and ".join(map(str, _gaps(op))),
     remedy="use conv.packed, which takes any strides",
 )
 

@@ -28,8 +28,9 @@ from tracea.kernels.conv.operands import (
     R,
     S,
     conv_kernel,
+    own_sizes,
 )
-from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
+from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT, NEAR_WINDOWS
 from tracea.kernels.gemm.amx import MATRIX_TILES, terms_hold
 from tracea.kernels.gemm.blocking import equal_blocks, round_up
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, marks_of
@@ -208,7 +209,7 @@ def _kernel(
     if spare < TILE:  # else a row of one result holds it
         guard = (Q * spare >= TILE) & guard
     kernel = operands.kernel(variant, schedule, target, scratches, body, assumptions=guard)
-    return replace(kernel, params=(*kernel.params, R, S))
+    return own_sizes(replace(kernel, params=(*kernel.params, R, S)))
 
 
 def _tasks(
@@ -317,7 +318,7 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
 
 _SHAPE = Preference(name="granules filled by taps", score=_by_shape)
 _HELD = terms_hold("x", "w", remedy="use conv.packed")
-_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, _HELD, FLAT_RESULT, _ONE_GRANULE)
+_REQUIREMENTS = (*CONV_REQUIREMENTS, NEAR_WINDOWS, MATRIX_TILES, _HELD, FLAT_RESULT, _ONE_GRANULE)
 
 STEM_ID = "conv.amx_stem"
 STEM_PREPACKED_ID = "conv.amx_stem_prepacked"
