@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.kernels.conformance import Case, build
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.moved_regions import later, moved, narrowed, nothing, swapped, twice
 
+from tracea.core.op import Conv2dOp
 from tracea.errors import ProofFailed
+from tracea.kernels.arguments import arguments
+from tracea.kernels.registry import candidates
 from tracea.semantic.index import FALSE
 from tracea.semantic.nodes import CopyTile, ImageArea, MicroKernel, Node, Pack
 from tracea.semantic.nodes_halo import Halo
 from tracea.semantic.proofs import prove
 from tracea.semantic.rewrite import edited, places
 from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets import load
 
 CASES: dict[str, Case] = {case.name: case for case in (*conv_cases(), *amx_conv_cases())}
 Change = Callable[[Node], Node]
@@ -183,3 +188,36 @@ def test_convolution_with_one_thing_wrong_is_refused(name: str) -> None:
     assert prove(kernel).facts
     with pytest.raises(ProofFailed):
         prove(changed(kernel, kind, change))
+
+
+LONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "stride": ("avx512", {"size": (900, 901), "stride": (300, 300)}),
+    "stride and dilation": ("avx2", {"size": (300, 301), "stride": (128, 127), "dilation": (127, 128)}),
+    "dilation": ("avx512", {"size": (9, 11), "dilation": (30000, 30000), "padding": (30000, 30000)}),
+    "dilation on tiles": ("amx", {"size": (9, 11), "dilation": (30000, 30000), "padding": (30000, 30000)}),
+    "stride on tiles": ("amx", {"size": (900, 901), "stride": (290, 290), "dilation": (145, 145)}),
+}
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("name", LONG)
+def test_every_kernel_of_long_steps_is_proved_for_its_ops_own_sizes(name: str, groups: int) -> None:
+    isa, numbers = LONG[name]
+    op = Conv2dOp.of(channels=16, filters=16, kernel=(3, 3), groups=groups, **numbers)
+    target = load(isa)
+    found = candidates(op, target)
+    assert found
+    for variant in found:
+        assert variant.build is not None
+        assert variant.default_schedule is not None
+        kernel = variant.build(op, variant.default_schedule(op, target), target)
+        assert prove(kernel).facts
+        assert arguments(kernel)["r"] == 3
+
+
+def test_tiles_leave_long_strides_between_windows_to_vectors() -> None:
+    far = Conv2dOp.of(channels=64, filters=64, kernel=(3, 3), size=(900, 901), stride=(17, 17))
+    patches = Conv2dOp.of(channels=64, filters=64, kernel=(17, 17), size=(901, 901), stride=(17, 17))
+    found = [{variant.id for variant in candidates(op, load("amx"))} for op in (far, patches)]
+    assert ["conv.amx" in each for each in found] == [False, True]
+    assert all("conv.packed" in each for each in found)
