@@ -17,7 +17,7 @@ import numpy as np
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Conv2dOp, GemmOp, Op
 from tracea.core.passes.columns import as_row
-from tracea.core.passes.reach import reach_of
+from tracea.core.passes.reach import Reach, reach_of
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import Decision, host
 from tracea.errors import InvalidGraph
@@ -123,27 +123,29 @@ def _simplest(section: Section, threads: int) -> Section:
     """
     if not isinstance(section.op, Conv2dOp) or any(isinstance(operand, np.ndarray) for operand in section.operands):
         return section
-    section = _reached(section, section.op)
-    op = simplest(section.op, for_threads(host(), threads))
+    convolution = section.op
+    reach = reach_of(convolution)
+    if reach is not None:
+        section, convolution = _reached(section, reach)
+    op = simplest(convolution, for_threads(host(), threads))
     if not isinstance(op, GemmOp):
         return replace(section, op=op)
     image, filters, *extras = section.operands
     return replace(section, op=op, operands=(filters, image, *extras))
 
 
-def _reached(section: Section, op: Conv2dOp) -> Section:
-    """Return a section, whose op is ``op``, on what this reads of its parts, where its steps are long."""
-    reach = reach_of(op)
-    if reach is None:
-        return section
+def _reached(section: Section, reach: Reach) -> tuple[Section, Conv2dOp]:
+    """Return a section on what its op reads of its parts, and the op that it then has."""
     types: list[TensorType] = []
     parts: list[Part | Temporary | np.ndarray[Any, Any]] = []
-    views = ((op.x, section.operands[0], reach.x), (op.w, section.operands[1], reach.w))
+    plain = reach.plain
+    views = ((plain.x, section.operands[0], reach.x), (plain.w, section.operands[1], reach.w))
     for type_, part, (starts, steps, shape) in views:
         types.append(part_type(type_, shape, tuple(map(mul, type_.strides, steps))))
         offset = sum(map(mul, starts, type_.strides))
         parts.append(replace(part, offset=part.offset + offset) if isinstance(part, Part | Temporary) else part)
-    return replace(section, op=reach.op(*types), operands=(*parts, *section.operands[2:]))
+    op = reach.op(*types)
+    return replace(section, op=op, operands=(*parts, *section.operands[2:])), op
 
 
 def simplest(op: Conv2dOp, target: Target) -> Op:
