@@ -13,7 +13,7 @@ from tracea.core.dtype import DType
 from tracea.errors import InvalidIndex
 from tracea.semantic.index import Const, Index, Lookup, Param, Var, ceil_div, equal
 from tracea.semantic.interpreter import interpret
-from tracea.semantic.nodes import Let, Node
+from tracea.semantic.nodes import For, Let, Node, block
 from tracea.semantic.nodes_async import Gather
 from tracea.semantic.predicate import And, Predicate
 from tracea.semantic.proofs import prove
@@ -117,3 +117,19 @@ def test_a_condition_of_a_gather_does_not_show_its_own_divisor() -> None:
     even = equal(Const(8) % ANY, 0)
     refused(gathered(even, ANY > 0), "division", "divisor any of 8 % any")
     assert prove(gathered(ANY > 0, even)).facts
+
+
+@pytest.mark.parametrize("of_tasks", [True, False], ids=["tasks", "loop"])
+def test_a_loop_in_steps_whose_end_does_not_fit_its_width_is_refused(of_tasks: bool) -> None:
+    def stepping(most: int) -> TileKernel:
+        size, length, column = Param("size", 0, most), Var("length"), Var("column")
+        if of_tasks:
+            piece = copied(at("x", TASK, last=length), at("y", TASK, last=length))
+            tasks = replace(spread(TASK, size, piece, step=4096), length=length)
+            return vectors(tasks, params=(size,), buffers=x_and_y(size))
+        piece = copied(at("x", TASK, column, last=length), at("y", TASK, column, last=length))
+        row = For(var=column, extent=size, step=Const(4096), length=length, body=block(piece))
+        return vectors(spread(TASK, 4, row), params=(size,), buffers=x_and_y(4, size))
+
+    refused(stepping(2**63 - 1), "width", r"size \+ 4095 has 4095 .. \d+, which does not fit 64 bits")
+    assert prove(stepping(2**62)).facts

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, permutations
 
 from tracea.semantic.fields import expressions, subexpressions
-from tracea.semantic.index import INT32_MAX, INT64_MAX, Index, Var
+from tracea.semantic.index import INT32_MAX, INT64_MAX, Const, Index, Var
 from tracea.semantic.linear import normalize
-from tracea.semantic.nodes import CopyTile, Let, MicroKernel
+from tracea.semantic.nodes import CopyTile, For, Let, MicroKernel, Node, Parallel
 from tracea.semantic.nodes_async import Gather
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.interval import Ranges
@@ -16,7 +16,7 @@ from tracea.semantic.proofs.walk import Site
 from tracea.semantic.proofs.windows import is_window
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel, bound_names
 
-__all__ = ["prove_scratch", "prove_widths", "span_guards"]
+__all__ = ["past_the_end", "prove_scratch", "prove_widths", "span_guards"]
 
 
 def prove_widths(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
@@ -37,7 +37,7 @@ def prove_widths(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
         limit = INT32_MAX if bits == 32 else INT64_MAX
         if isinstance(node, Gather):
             ranges = ranges.with_points(node, site)
-        for expression in expressions(node):
+        for expression in (*expressions(node), *past_the_end(node)):
             for part in subexpressions(expression):
                 if isinstance(part, Var) and part.name in bound:
                     continue
@@ -47,6 +47,11 @@ def prove_widths(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                     spans = "no bound" if reach is None else f"{reach.low} .. {reach.high}"
                     raise refuse("width", site.label, f"{part} has {spans}, which does not fit {bits} bits")
     yield Fact("width", kernel.name, f"{count} expressions fit their width for all arguments within their ranges")
+
+
+def past_the_end(node: Node) -> tuple[Index, ...]:
+    """Return what a loop in steps counts up to, where it ends, and what the number of its tasks is a quotient of."""
+    return (node.extent + (node.step - 1),) if isinstance(node, For | Parallel) and node.step != Const(1) else ()
 
 
 def prove_scratch(

@@ -14,6 +14,7 @@ from tracea.semantic.fields import expressions, subexpressions
 from tracea.semantic.index import INT32_MAX, Const, Index
 from tracea.semantic.nodes_async import Gather, SegmentLoop
 from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.extent import past_the_end
 from tracea.semantic.proofs.interval import Ranges
 from tracea.semantic.proofs.walk import LoopKind, Site
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
@@ -51,7 +52,7 @@ def prove_index_range(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fac
         if isinstance(site.node, SegmentLoop):
             _flat_space(ranges, site, site.node)
         seen: set[Index] = set()
-        for expression in expressions(site.node):
+        for expression in (*expressions(site.node), *past_the_end(site.node)):
             for part in subexpressions(expression.simplify()):
                 if isinstance(part, Const) or part in seen or part.names() & wide:
                     continue
