@@ -40,7 +40,7 @@ def copy(x: Any, *, out: Any = None) -> Any:
 
 
 def cumsum(x: Any, dim: int, *, out: Any = None) -> Any:
-    """Return the sums of the elements up to each along ``dim``; what additions round is carried along.
+    """Return the sums of the elements up to each along ``dim``, with an error that does not grow with the length.
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
