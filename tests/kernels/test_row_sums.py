@@ -70,6 +70,18 @@ def test_lists_about_as_long_as_rows_are_summed_together(count: int, isa: str, r
 
 
 @pytest.mark.parametrize("isa", run_isas())
+def test_an_error_is_eight_roundings_of_the_sum_of_magnitudes_however_long_the_list(
+    isa: str, rng: np.random.Generator
+) -> None:
+    unit, built = unit_of(row_sum_cases(), isa), build(CASES["row_sums"], isa)
+    count = 1 << 18
+    op = row_sums(count, 3, 2)
+    inputs = [rng.random((count, 3)).astype(np.float32), np.ones(count, np.int64)]
+    found, magnitudes = run(unit, built, op, inputs), np.abs(inputs[0]).sum(axis=0, dtype=np.float64)
+    assert np.all(np.abs(found - evaluate(op, inputs)) <= 8 * (DType.F32.eps / 2) * magnitudes)
+
+
+@pytest.mark.parametrize("isa", run_isas())
 def test_what_is_not_finite_stays_in_its_row(isa: str, rng: np.random.Generator) -> None:
     unit, case = unit_of(row_sum_cases(), isa), CASES["row_sums_wide"]
     inputs = random_inputs(case.op, rng)

@@ -2,6 +2,10 @@
 //
 // A task has a block of rows, and of columns. First it finds which i are of each of its rows, as a list in the order of i; then it walks its rows, sums
 // those that have a list, and writes each row once. So no two tasks write one element, and what a sum rounds follows from the indices alone.
+//
+// Rows are added eight at a time, one after the other, and what adding up such sums rounds away is carried. So an error is
+// at most seven roundings and one of the sum of magnitudes, however long the list; where eight rows cancel, their roundings
+// stay. Carrying those too took 1.15 times as long on AVX-512 and twice on AVX2 (4096 rows of 768 into 8).
 #ifndef TRACEA_ROW_SUMS_H
 #define TRACEA_ROW_SUMS_H
 
@@ -36,7 +40,7 @@ TRACEA_INLINE void chain_rows(int64_t count, const Index* indices, int64_t step,
 
 namespace detail {
 
-constexpr int summed_together = 8;  // rows: added one after the other, and what their sum rounds away is carried
+constexpr int summed_together = 8;  // rows: added one after the other; what adding their sum rounds away is carried
 constexpr int summed_wide = 32;     // vectors whose sums and carries stay in a first cache
 
 // Calls body(col, n, vectors) for each four vectors of a row, then for each one, n elements in a vector.
