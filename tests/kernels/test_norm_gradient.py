@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.conformance import build, check, random_inputs, run, unit_of
+from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.native import host_isas, run_isas
 from tests.kernels.norm_gradient_cases import ID, norm_gradient, norm_gradient_cases
 from tests.kernels.planted import assert_refused
@@ -15,6 +15,7 @@ from tests.kernels.slab_cases import BF16, F64, tensor
 from tests.kernels.test_attention import later
 
 from tracea.core.op import GemmOp, NormGradientOp, RowKind
+from tracea.core.reference import evaluate
 from tracea.errors import InvalidOp, InvalidSchedule, InvalidShape
 from tracea.kernels.registry import candidates, find
 from tracea.semantic.nodes import For, Parallel, ReduceTile
@@ -60,6 +61,37 @@ def test_rows_that_cancel_overflow_or_are_not_finite(name: str, isa: str, rng: n
             again = [array.copy() for array in inputs]
             again[0 if bad is grad else 1][row, columns // 3] = value
             check(unit, build(CASES[name], isa), op, again, threads=2)
+
+
+EXTREME_CASES = tuple(
+    Case.of(f"extreme_{columns}_{'rms' if rms else 'norm'}", ID, norm_gradient(37, columns, rms=rms, eps=eps), rows=20)
+    for columns, rms, eps in ((90, False, 0.0), (90, True, 0.0), (600, False, 1e-5), (600, True, 1e-5))
+)
+
+
+@pytest.mark.parametrize("isa", run_isas())
+@pytest.mark.parametrize("case", EXTREME_CASES, ids=lambda case: case.name)
+def test_finite_rows_whose_squares_leave_the_range_give_what_float64_gives(
+    case: Case, isa: str, rng: np.random.Generator
+) -> None:
+    op = case.op
+    assert isinstance(op, NormGradientOp)
+    inputs = random_inputs(op, rng)
+    x = inputs[1]
+    x[0] *= 1e25  # first in the sums
+    x[3] *= 1e20
+    x[4] = rng.uniform(0.5, 1, x.shape[-1]) * 3e38  # their sum leaves it too
+    x[30] = np.where(np.arange(x.shape[-1]) % 2, 3e38, -3e38)
+    x[36] *= 1e30  # in a group that is not full
+    if op.eps == 0.0:
+        x[5] *= 1e-25
+        x[31] *= 1e-30
+    unit, built = unit_of(EXTREME_CASES, isa), build(case, isa)
+    check(unit, built, op, inputs, threads=2)
+    expected, found = evaluate(op, inputs)[-op.x.static_shape[-1] :], run(unit, built, op, inputs)
+    assert np.all(np.abs(found[-op.x.static_shape[-1] :] - expected) <= 1e-4 * (1 + np.abs(expected)))
+    inputs[0][3, 7], x[4, 5] = np.inf, np.nan
+    check(unit, built, op, inputs)
 
 
 def test_the_team_changes_no_bit(rng: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.conformance import build, check, random_inputs, run, unit_of
+from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.native import host_isas, run_isas
 from tests.kernels.norm_gradient_cases import ID, PLANES_ID, norm_gradient, plane_gradient, plane_gradient_cases
 from tests.kernels.planted import assert_refused
@@ -16,6 +16,7 @@ from tests.kernels.test_attention import later
 from tests.kernels.test_norm_gradient import FOLD_MISTAKES, loop, within
 
 from tracea.core.op import NormGradientOp, RowKind
+from tracea.core.reference import evaluate
 from tracea.errors import InvalidOp, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import candidates, find
@@ -68,6 +69,35 @@ def test_planes_that_cancel_overflow_or_are_not_finite(name: str, isa: str, rng:
             again = [array.copy() for array in inputs]
             group(again[bad], 2)[..., x.shape[-1] // 3] = value
             check(unit, build(CASES[name], isa), op, again, threads=2)
+
+
+EXTREME_CASES = tuple(
+    Case.of(f"extreme_planes_{len(shape)}_{eps}", PLANES_ID, plane_gradient(*shape, eps=eps))
+    for shape in ((4, 6, 2, 90), (4, 11, 70))
+    for eps in (0.0, 1e-5)
+)
+
+
+@pytest.mark.parametrize("isa", run_isas())
+@pytest.mark.parametrize("case", EXTREME_CASES, ids=lambda case: case.name)
+def test_finite_groups_whose_squares_leave_the_range_give_what_float64_gives(
+    case: Case, isa: str, rng: np.random.Generator
+) -> None:
+    op = case.op
+    assert isinstance(op, NormGradientOp)
+    inputs = random_inputs(op, rng)
+    x = inputs[1]
+    x[:, 0] *= 1e25
+    x[:, 1] = rng.uniform(0.5, 1, x[:, 1].shape) * 3e38  # their sum leaves it too
+    x[:, 2] = np.where(np.arange(x.shape[-1]) % 2, 3e38, -3e38)
+    if op.eps == 0.0:
+        x[:, 3] *= 1e-25
+    unit, built = unit_of(EXTREME_CASES, isa), build(case, isa)
+    check(unit, built, op, inputs, threads=2)
+    expected, found = (values[op.x.elements :] for values in (evaluate(op, inputs), run(unit, built, op, inputs)))
+    assert np.all(np.abs(found - expected) <= 1e-4 * (1 + np.abs(expected)))
+    inputs[0][1, 0].flat[7], x[1, 1].flat[5] = np.inf, np.nan
+    check(unit, built, op, inputs)
 
 
 def test_the_team_changes_no_bit(rng: np.random.Generator) -> None:

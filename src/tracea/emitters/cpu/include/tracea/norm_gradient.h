@@ -32,6 +32,20 @@ struct RowSlope {
     V level;  // the mean of g
 };
 
+// What rows of x are multiplied by in their slopes: other than one where the squares of a row leave the range.
+template <class T>
+struct RowFactors {
+    static constexpr int rows = 16;  // that may be at hand at once
+    T factor[rows];
+    bool any;
+    TRACEA_INLINE RowFactors() { clear(); }
+    TRACEA_INLINE void clear() {
+        for (int i = 0; i < rows; ++i) factor[i] = T(1);
+        any = false;
+    }
+    TRACEA_INLINE T& of(int64_t row) { return factor[row % rows]; }
+};
+
 template <class V, bool Centered, class Grad, class Source, class Weight>
 struct NormSlopes {
     using T = typename V::element;
@@ -40,7 +54,8 @@ struct NormSlopes {
     Source source;
     Weight weight;
     int64_t columns;
-    T epsilon;
+    double epsilon;
+    RowFactors<T>* factors;
 
     TRACEA_INLINE V weighted(int64_t row, int64_t col, int64_t n) const {
         return mul(grad.template at<V>(row, col, n), weight.template at<V>(0, col, n));
@@ -70,29 +85,47 @@ struct NormSlopes {
             },
             fold);
     }
-    // The same from further passes, about the mean and with what is normalised: where sums about the pivot cancel, or leave the range of the type. By value:
-    // what no address is taken of stays in registers where it is called.
-    static TRACEA_NOINLINE RowSlope<V> in_steps(const NormSlopes slopes, int64_t row, T center, T level) {
-        const T count = static_cast<T>(slopes.columns);
+    // The same from further passes, about the mean and with what is normalised. `spread` is the sum of squares.
+    TRACEA_INLINE RowSlope<V> about_mean(int64_t row, T center, T level, T& spread) const {
+        const T count = static_cast<T>(columns);
         if constexpr (Centered) {  // the pivot may have been far away, whose digits the mean has lost
             SumChains<V> beyond;
-            slopes.template each<0>(
+            each<0>(
                 row, -1, center, [&](V, V d, auto u) TRACEA_LAMBDA { beyond.part[u] = add(beyond.part[u], d); },
                 [&]() TRACEA_LAMBDA { beyond.fold(); });
             center += beyond.sum() / count;
         }
         SumChains<V> squares;
-        slopes.template each<0>(
+        each<0>(
             row, -1, center, [&](V, V d, auto u) TRACEA_LAMBDA { squares.part[u] = fma(d, d, squares.part[u]); },
             [&]() TRACEA_LAMBDA { squares.fold(); });
-        const T scale = inverse_root(squares.sum(), count, slopes.epsilon);
+        spread = squares.sum();
+        const T scale = finite_inverse_root<T>(spread, count, epsilon);
         SumChains<V> products;
-        slopes.template each<0>(
+        each<0>(
             row, -1, center,
             [&](V g, V d, auto u)
                 TRACEA_LAMBDA { products.part[u] = fma(g, mul(d, broadcast<V>(scale)), products.part[u]); },
             [&]() TRACEA_LAMBDA { products.fold(); });
         return {broadcast<V>(center), broadcast<V>(scale), broadcast<V>(products.sum() / count), broadcast<V>(level)};
+    }
+    // The row times a power of two: its normal is the same, but for the epsilon, which is multiplied likewise.
+    TRACEA_INLINE NormSlopes<V, Centered, Grad, ScaledLoad<T, Source>, Weight> scaled(T factor) const {
+        const double size = static_cast<double>(factor);
+        return {grad, {source, factor}, weight, columns, epsilon * size * size, factors};
+    }
+    // Where sums about the pivot cancel, or leave the range of the type. By value: what no address is taken of stays in
+    // registers where it is called.
+    static TRACEA_NOINLINE RowSlope<V> in_steps(const NormSlopes slopes, int64_t row, T center, T level) {
+        T spread = 0;
+        const RowSlope<V> found = slopes.about_mean(row, center, level, spread);
+        if (squares_hold(spread, static_cast<T>(slopes.columns), static_cast<T>(slopes.epsilon))) return found;
+        const T factor = factor_of_rows<V>(row, row + 1, slopes.columns, slopes.source);
+        if (factor == T(1)) return found;
+        const auto near = slopes.scaled(factor);
+        slopes.factors->of(row) = factor;
+        slopes.factors->any = true;
+        return near.about_mean(row, near.pivot_of(row), level, spread);
     }
     // `next` is a row to ask for, or negative.
     template <int Prefetch>
@@ -121,11 +154,11 @@ struct NormSlopes {
         const T beyond = Centered ? sums.sum() / count : T(0), level = Centered ? levels.sum() : T(0);
         const T sum = Centered ? about_pivot - beyond * (beyond * count) : about_pivot;
         const T along = Centered ? products.sum() - beyond * level : products.sum();
-        const T most = SquareRange<T>::most;
+        const T most = SquareRange<T>::most, eps = static_cast<T>(epsilon);
         const bool held =
-            about_pivot <= most_cancelled * sum && squares_hold(sum, count, epsilon) && along <= most && along >= -most;
+            about_pivot <= most_cancelled * sum && squares_hold(sum, count, eps) && along <= most && along >= -most;
         if (!held) return in_steps(*this, row, pivot + beyond, level / count);
-        const T scale = inverse_root(sum, count, epsilon);
+        const T scale = inverse_root(sum, count, eps);
         return {broadcast<V>(pivot + beyond), broadcast<V>(scale), broadcast<V>(along * scale / count),
                 broadcast<V>(level / count)};
     }
@@ -206,7 +239,7 @@ TRACEA_NOINLINE void find_together(int64_t row, int64_t next, const Slopes& slop
         along = fnma(beyond, level, along);
         mean = add(mean, beyond);
     }
-    const V spread = fma(sum, share, broadcast<V>(slopes.epsilon));
+    const V spread = fma(sum, share, broadcast<V>(static_cast<T>(slopes.epsilon)));
     const V scale = div(broadcast<V>(T(1)), sqrt(spread));
     store(means, mean);
     store(scales, scale);
@@ -257,6 +290,27 @@ TRACEA_INLINE void slope_rows(int64_t row, int64_t next, const Slopes& slopes, c
     });
 }
 
+// The second pass over rows one at a time, of which some have a factor: rare.
+template <class V, bool Centered, class Slopes, class Store>
+TRACEA_NOINLINE void slope_each(int64_t row, int count, const Slopes& slopes, const RowSlope<V>* found,
+                                typename V::element* sums, int64_t pitch, const Store& store) {
+    const auto slope = [&](int64_t at, const auto& own, const RowSlope<V>* of, const auto& target) TRACEA_LAMBDA {
+        if (at == 0)
+            slope_rows<V, Centered, 1, true, 0>(at, -1, own, of, sums, pitch, target);
+        else
+            slope_rows<V, Centered, 1, false, 0>(at, -1, own, of, sums, pitch, target);
+    };
+    for (int r = 0; r < count; ++r) {
+        using T = typename V::element;
+        const T factor = slopes.factors->of(row + r);
+        if (factor == T(1))
+            slope(row + r, slopes, found + r, store);
+        else
+            slope(row + r, slopes.scaled(factor), found + r, ScaledStore<T, Store>{store, factor});
+    }
+    if (slopes.factors->any) slopes.factors->clear();
+}
+
 }  // namespace detail
 
 // `sums` has a row for grad * normal and, Centered, one for grad, `pitch` elements apart. `Together` rows share the second pass.
@@ -266,7 +320,9 @@ TRACEA_INLINE void norm_gradient_rows(int64_t rows, int64_t columns, double epsi
                                       const Store& store) {
     using V = Vec<T>;
     using Slopes = detail::NormSlopes<V, Centered, Grad, Source, Weight>;
-    const Slopes slopes{grad, source, weight, columns, static_cast<T>(epsilon)};
+    detail::RowFactors<T> factors;
+    static_assert(Together <= factors.rows && V::lanes <= factors.rows);
+    const Slopes slopes{grad, source, weight, columns, epsilon, &factors};
     detail::RowSlope<V> found[Together];
     int64_t row = 0;
     if (columns <= detail::kShortVectors * V::lanes) {
@@ -275,6 +331,10 @@ TRACEA_INLINE void norm_gradient_rows(int64_t rows, int64_t columns, double epsi
         for (; row + V::lanes <= rows; row += V::lanes) {
             const int64_t next = row + 2 * V::lanes <= rows ? row + V::lanes : -1;
             detail::find_together<V, Centered, Prefetch>(row, next, slopes, all);
+            if (TRACEA_UNLIKELY(factors.any)) {
+                detail::slope_each<V, Centered>(row, V::lanes, slopes, all, sums, pitch, store);
+                continue;
+            }
             for (int r = 0; r < V::lanes; r += few) {
                 const int64_t first = row + r, after = next < 0 ? next : next + r;
                 if (first == 0)
@@ -289,17 +349,16 @@ TRACEA_INLINE void norm_gradient_rows(int64_t rows, int64_t columns, double epsi
         const int64_t next = row + 2 * Together <= rows ? row + Together : -1;
         for (int r = 0; r < Together; ++r)
             found[r] = slopes.template find<Prefetch>(row + r, next < 0 ? next : next + r);
-        if (row == 0)
+        if (TRACEA_UNLIKELY(factors.any))
+            detail::slope_each<V, Centered>(row, Together, slopes, found, sums, pitch, store);
+        else if (row == 0)
             detail::slope_rows<V, Centered, Together, true, Prefetch>(row, next, slopes, found, sums, pitch, store);
         else
             detail::slope_rows<V, Centered, Together, false, Prefetch>(row, next, slopes, found, sums, pitch, store);
     }
     for (; row < rows; ++row) {
         found[0] = slopes.template find<0>(row, -1);
-        if (row == 0)
-            detail::slope_rows<V, Centered, 1, true, 0>(row, -1, slopes, found, sums, pitch, store);
-        else
-            detail::slope_rows<V, Centered, 1, false, 0>(row, -1, slopes, found, sums, pitch, store);
+        detail::slope_each<V, Centered>(row, 1, slopes, found, sums, pitch, store);
     }
 }
 

@@ -111,6 +111,59 @@ TRACEA_INLINE bool squares_hold(T sum, T columns, T epsilon) {
     return spread >= SquareRange<T>::least && spread <= SquareRange<T>::most;
 }
 
+// The power of two that brings the largest element of a row near one.
+template <class T>
+TRACEA_INLINE double factor_near_one(T largest) {
+    int exponent = 0;
+    (void)::frexp(static_cast<double>(largest), &exponent);
+    const int limit = SquareRange<T>::shift;
+    return ::ldexp(1.0, exponent > limit ? -limit : exponent < -limit ? limit : -exponent);
+}
+
+// Rows that are multiplied as they are loaded or stored.
+template <class T, class Load>
+struct ScaledLoad {
+    const Load& source;
+    T factor;
+    template <class V>
+    TRACEA_INLINE V at(int64_t row, int64_t col, int64_t n) const {
+        return mul(source.template at<V>(row, col, n), broadcast<V>(factor));
+    }
+};
+template <class T, class Store>
+struct ScaledStore {
+    const Store& target;
+    T factor;
+    template <class V>
+    TRACEA_INLINE void at(int64_t row, int64_t col, V value, int64_t n) const {
+        target.template at<V>(row, col, mul(value, broadcast<V>(factor)), n);
+    }
+};
+
+// What brings rows first .. end - 1 near one: 1 where they have what is not finite, or nothing but zeros.
+template <class V, class Load>
+TRACEA_INLINE typename V::element factor_of_rows(int64_t first, int64_t end, int64_t columns, const Load& source) {
+    using T = typename V::element;
+    V largest = zero<V>(), finite = zero<V>();  // times zero, what is not finite is NaN
+    for (int64_t row = first; row < end; ++row)
+        for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+            const V x = with_neutral(source.template at<V>(row, col, n), n, zero<V>());
+            largest = max_second(abs(x), largest);
+            finite = fma(x, zero<V>(), finite);
+        });
+    const T peak = reduce_max_ordered(largest);
+    return reduce_add(finite) == T(0) && peak > T(0) ? static_cast<T>(factor_near_one(peak)) : T(1);
+}
+
+// The inverse root for rows whose squares leave the range of the type: in float64, with an epsilon that the type may
+// not have. With one, however small, it is finite: what has no spread is normalised to zeros.
+template <class T>
+TRACEA_INLINE T finite_inverse_root(double sum, double columns, double epsilon) {
+    const double scale = 1 / __builtin_sqrt(sum / columns + epsilon);
+    const bool too_large = epsilon > 0 && scale > static_cast<double>(SquareRange<T>::most);
+    return too_large ? SquareRange<T>::most : static_cast<T>(scale);
+}
+
 template <class T>
 struct RowScale {
     T mean;
@@ -130,11 +183,7 @@ TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, double epsilon
     }
     if (!finite || (largest == 0 && epsilon == 0)) return as_found;
     if (largest == 0) return {as_found.mean, T(0)};
-    int exponent = 0;
-    (void)::frexp(static_cast<double>(largest), &exponent);
-    const int limit = SquareRange<T>::shift;
-    const int shift = exponent > limit ? -limit : exponent < -limit ? limit : -exponent;
-    const double factor = ::ldexp(1.0, shift);
+    const double factor = factor_near_one(largest);
     double sum = 0;
     for (int64_t i = 0; i < columns; ++i) {
         row[i] = static_cast<T>(row[i] * factor);
@@ -146,9 +195,7 @@ TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, double epsilon
         const double d = static_cast<double>(row[i] - mean);
         squares += d * d;
     }
-    const double scale = 1 / ::sqrt(squares / static_cast<double>(columns) + epsilon * factor * factor);
-    const bool too_large = epsilon > 0 && scale > static_cast<double>(SquareRange<T>::most);
-    return {mean, too_large ? SquareRange<T>::most : static_cast<T>(scale)};
+    return {mean, finite_inverse_root<T>(squares, static_cast<double>(columns), epsilon * factor * factor)};
 }
 
 // The squares of a buffered row about its mean.

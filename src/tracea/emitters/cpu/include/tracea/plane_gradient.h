@@ -41,8 +41,9 @@ template <class T>
 struct PlaneSlope {
     T mean;
     T scale;
-    T along;  // the mean of g * normal, g the gradient times the weight
-    T level;  // the mean of g
+    T along;       // the mean of g * normal, g the gradient times the weight
+    T level;       // the mean of g
+    T factor = 1;  // x is times this in all of them: other than 1 where squares leave the range
 };
 
 // `sums` has a row for grad * normal and one for grad, `pitch` elements apart: PerPlane a number for each plane, or one for all.
@@ -56,7 +57,7 @@ struct PlaneSlopes {
     Weight weight;
     int64_t planes;
     int64_t length;
-    T epsilon;
+    double epsilon;
     T* sums;
     int64_t pitch;
 
@@ -127,39 +128,59 @@ struct PlaneSlopes {
         sum = levels.take();
         product = products.take();
     }
-    // The same from further passes, about the mean and with what is normalised: where sums about the pivot cancel, or leave the range of the type. By value:
-    // what no address is taken of stays in registers where it is called.
-    static TRACEA_NOINLINE PlaneSlope<T> in_steps(const PlaneSlopes slopes, T center, T level) {
-        const T count = static_cast<T>(slopes.planes) * static_cast<T>(slopes.length);
+    // The same from further passes, about the mean and with what is normalised. `spread` is the sum of squares.
+    TRACEA_INLINE PlaneSlope<T> about_mean(T center, T level, T& spread) const {
+        const T count = static_cast<T>(planes) * static_cast<T>(length);
         ChainPair<V> beyond, squares, products;
-        for (int64_t plane = 0; plane < slopes.planes; ++plane)  // the pivot may have been far away
-            slopes.each(
+        for (int64_t plane = 0; plane < planes; ++plane)  // the pivot may have been far away
+            each(
                 plane, center, [&](V, V d, auto u) TRACEA_LAMBDA { beyond.part[u % 2] = add(beyond.part[u % 2], d); },
                 [&]() TRACEA_LAMBDA { beyond.fold(); });
         center += beyond.take() / count;
-        for (int64_t plane = 0; plane < slopes.planes; ++plane)
-            slopes.each(
+        for (int64_t plane = 0; plane < planes; ++plane)
+            each(
                 plane, center,
                 [&](V, V d, auto u) TRACEA_LAMBDA { squares.part[u % 2] = fma(d, d, squares.part[u % 2]); },
                 [&]() TRACEA_LAMBDA { squares.fold(); });
-        const T scale = inverse_root(squares.take(), count, slopes.epsilon);
+        spread = squares.take();
+        const T scale = finite_inverse_root<T>(spread, count, epsilon);
         Total along = 0, unused = 0;
-        for (int64_t plane = 0; plane < slopes.planes; ++plane) {
-            slopes.each(
+        for (int64_t plane = 0; plane < planes; ++plane) {
+            each(
                 plane, center,
                 [&](V g, V d, auto u)
                     TRACEA_LAMBDA { products.part[u % 2] = fma(g, mul(d, broadcast<V>(scale)), products.part[u % 2]); },
                 [&]() TRACEA_LAMBDA { products.fold(); });
-            if (PerPlane || plane + 1 == slopes.planes) {
+            if (PerPlane || plane + 1 == planes) {
                 const T product = products.take();
-                slopes.sums[PerPlane ? plane : 0] = product;
-                slopes.weigh(PerPlane ? plane : 0, plane + 1, center, scale, T(0), product, unused, along);
+                sums[PerPlane ? plane : 0] = product;
+                weigh(PerPlane ? plane : 0, plane + 1, center, scale, T(0), product, unused, along);
             }
         }
         return {center, scale, static_cast<T>(along / static_cast<Total>(count)), level};
     }
+    // The planes times a power of two: their normal is the same, but for the epsilon, which is multiplied likewise.
+    TRACEA_INLINE PlaneSlopes<V, PerPlane, Grad, ScaledLoad<T, Source>, Weight> scaled(T factor) const {
+        const double size = static_cast<double>(factor);
+        return {grad, {source, factor}, weight, planes, length, epsilon * size * size, sums, pitch};
+    }
+    // Where sums about the pivot cancel, or leave the range of the type. By value: what no address is taken of stays in
+    // registers where it is called.
+    static TRACEA_NOINLINE PlaneSlope<T> in_steps(const PlaneSlopes slopes, T center, T level) {
+        const T count = static_cast<T>(slopes.planes) * static_cast<T>(slopes.length);
+        T spread = 0;
+        const PlaneSlope<T> found = slopes.about_mean(center, level, spread);
+        if (squares_hold(spread, count, static_cast<T>(slopes.epsilon))) return found;
+        const T factor = factor_of_rows<V>(0, slopes.planes, slopes.length, slopes.source);
+        if (factor == T(1)) return found;
+        const auto near = slopes.scaled(factor);
+        PlaneSlope<T> slope = near.about_mean(near.pivot(), level, spread);
+        slope.factor = factor;
+        return slope;
+    }
     TRACEA_INLINE PlaneSlope<T> find() const {
         const T count = static_cast<T>(planes) * static_cast<T>(length), share = T(1) / count, about = pivot();
+        const T eps = static_cast<T>(epsilon);
         ChainPair<V> away, squares, levels, products;
         Total level = 0, along = 0;
         for (int64_t plane = 0; plane < planes; ++plane) {
@@ -190,15 +211,36 @@ struct PlaneSlopes {
         along -= static_cast<Total>(beyond) * level;
         const T mean_level = static_cast<T>(level * static_cast<Total>(share));
         const Total most = static_cast<Total>(SquareRange<T>::most);
-        const bool held = about_pivot <= most_cancelled * spread && squares_hold(spread, count, epsilon) &&
-                          along <= most && along >= -most;
+        const bool held = about_pivot <= most_cancelled * spread && squares_hold(spread, count, eps) && along <= most &&
+                          along >= -most;
         if (!held) return in_steps(*this, about + beyond, mean_level);
-        const T scale = inverse_root(spread, count, epsilon);
+        const T scale = inverse_root(spread, count, eps);
         for (int64_t i = 0; i < (PerPlane ? planes : 1); ++i) sums[i] = (sums[i] - beyond * sums[pitch + i]) * scale;
         return {about + beyond, scale, static_cast<T>(along * static_cast<Total>(scale) * static_cast<Total>(share)),
                 mean_level};
     }
 };
+
+// The second pass.
+template <class V, class Slopes, class Store>
+TRACEA_INLINE void slope_planes(const Slopes& slopes, const PlaneSlope<typename V::element>& slope,
+                                const Store& target) {
+    const V mean = broadcast<V>(slope.mean), scale = broadcast<V>(slope.scale);
+    const V along = broadcast<V>(slope.along), level = broadcast<V>(slope.level);
+    for (int64_t plane = 0; plane < slopes.planes; ++plane) {
+        const V own = broadcast<V>(slopes.weight_of(plane));
+        for_each_vector<V>(slopes.length, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+            const V normal = mul(sub(slopes.source.template at<V>(plane, col, n), mean), scale);
+            const V g = fnma(normal, along, mul(slopes.grad.template at<V>(plane, col, n), own));
+            target.template at<V>(plane, col, mul(sub(g, level), scale), n);
+        });
+    }
+}
+template <class V, class Slopes, class Store>
+TRACEA_NOINLINE void slope_scaled_planes(const Slopes slopes, const PlaneSlope<typename V::element> slope,
+                                         const Store target) {
+    slope_planes<V>(slopes.scaled(slope.factor), slope, ScaledStore<typename V::element, Store>{target, slope.factor});
+}
 
 }  // namespace detail
 
@@ -206,19 +248,13 @@ template <class T, bool PerPlane, class Grad, class Source, class Weight, class 
 TRACEA_INLINE void plane_gradient(int64_t planes, int64_t length, double epsilon, T* sums, int64_t pitch,
                                   const Grad& grad, const Source& source, const Weight& weight, const Store& target) {
     using V = Vec<T>;
-    const detail::PlaneSlopes<V, PerPlane, Grad, Source, Weight> slopes{
-        grad, source, weight, planes, length, static_cast<T>(epsilon), sums, pitch};
+    const detail::PlaneSlopes<V, PerPlane, Grad, Source, Weight> slopes{grad,   source,  weight, planes,
+                                                                        length, epsilon, sums,   pitch};
     const detail::PlaneSlope<T> slope = slopes.find();
-    const V mean = broadcast<V>(slope.mean), scale = broadcast<V>(slope.scale);
-    const V along = broadcast<V>(slope.along), level = broadcast<V>(slope.level);
-    for (int64_t plane = 0; plane < planes; ++plane) {
-        const V own = broadcast<V>(slopes.weight_of(plane));
-        detail::for_each_vector<V>(length, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
-            const V normal = mul(sub(source.template at<V>(plane, col, n), mean), scale);
-            const V g = fnma(normal, along, mul(grad.template at<V>(plane, col, n), own));
-            target.template at<V>(plane, col, mul(sub(g, level), scale), n);
-        });
-    }
+    if (TRACEA_UNLIKELY(slope.factor != T(1)))
+        detail::slope_scaled_planes<V>(slopes, slope, target);
+    else
+        detail::slope_planes<V>(slopes, slope, target);
 }
 
 TRACEA_END_NAMESPACE
