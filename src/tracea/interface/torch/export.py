@@ -208,7 +208,7 @@ _KIND: Final = re.compile(
 def _of_unknown_kind(name: str, module: torch.nn.Module, *, is_result: bool, is_dataclass: bool) -> UnsupportedNode:
     """Return the error for an object among the arguments or the results whose tensors nothing names."""
     kind = name if name.startswith(("numpy.", "torch.")) else name.rpartition(".")[2]
-    if kind == "BlockMask":
+    if name.endswith(".BlockMask"):
         return UnsupportedNode(
             node=f"flex_attention, whose BlockMask forward is given: {NO_OP}",
             location=line_of_forward(module),
