@@ -94,6 +94,27 @@ def test_finite_rows_whose_squares_leave_the_range_give_what_float64_gives(
     check(unit, built, op, inputs)
 
 
+LOST_CASES = tuple(
+    Case.of(f"lost_{columns}", ID, norm_gradient(20, columns, weighted=False, eps=1e-300), rows=20)
+    for columns in (90, 600)
+)
+
+
+@pytest.mark.parametrize("isa", run_isas())
+@pytest.mark.parametrize("case", LOST_CASES, ids=lambda case: case.name)
+def test_rows_without_spread_add_nothing_however_small_the_epsilon(
+    case: Case, isa: str, rng: np.random.Generator
+) -> None:
+    op, columns = case.op, case.op.operands[1].static_shape[-1]
+    grad, x = random_inputs(op, rng)
+    x[:7] = np.float32([0.0, 3.0, -1e-30, 1e38, -3e38, 1e-40, 7e5])[:, None]
+    found = run(unit_of(LOST_CASES, isa), build(case, isa), op, [grad, x])[-2 * columns : -columns]
+    normal = (x[7:] - x[7:].mean(axis=1, keepdims=True, dtype=np.float64)) / x[7:].std(
+        axis=1, keepdims=True, dtype=np.float64
+    )
+    np.testing.assert_allclose(found, (grad[7:] * normal).sum(axis=0), rtol=1e-4, atol=1e-4)
+
+
 def test_the_team_changes_no_bit(rng: np.random.Generator) -> None:
     unit = unit_of(norm_gradient_cases(), HOST)
     for name in ("norm_gradient", "norm_gradient_far"):

@@ -111,8 +111,8 @@ struct NormSlopes {
     }
     // The row times a power of two: its normal is the same, but for the epsilon, which is multiplied likewise.
     TRACEA_INLINE NormSlopes<V, Centered, Grad, ScaledLoad<T, Source>, Weight> scaled(T factor) const {
-        const double size = static_cast<double>(factor);
-        return {grad, {source, factor}, weight, columns, epsilon * size * size, factors};
+        const double own = scaled_epsilon(epsilon, static_cast<double>(factor));
+        return {grad, {source, factor}, weight, columns, own, factors};
     }
     // Where sums about the pivot cancel, or leave the range of the type. By value: what no address is taken of stays in
     // registers where it is called.

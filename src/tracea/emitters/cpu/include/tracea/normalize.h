@@ -155,6 +155,12 @@ TRACEA_INLINE typename V::element factor_of_rows(int64_t first, int64_t end, int
     return reduce_add(finite) == T(0) && peak > T(0) ? static_cast<T>(factor_near_one(peak)) : T(1);
 }
 
+// The epsilon of a row that is multiplied: one that there is stays one.
+TRACEA_INLINE double scaled_epsilon(double epsilon, double factor) {
+    const double scaled = epsilon * factor * factor;
+    return epsilon > 0 && scaled == 0 ? __DBL_DENORM_MIN__ : scaled;
+}
+
 // The inverse root for rows whose squares leave the range of the type: in float64, with an epsilon that the type may
 // not have. With one, however small, it is finite: what has no spread is normalised to zeros.
 template <class T>
@@ -195,7 +201,7 @@ TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, double epsilon
         const double d = static_cast<double>(row[i] - mean);
         squares += d * d;
     }
-    return {mean, finite_inverse_root<T>(squares, static_cast<double>(columns), epsilon * factor * factor)};
+    return {mean, finite_inverse_root<T>(squares, static_cast<double>(columns), scaled_epsilon(epsilon, factor))};
 }
 
 // The squares of a buffered row about its mean.

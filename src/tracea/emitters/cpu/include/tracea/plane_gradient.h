@@ -161,8 +161,8 @@ struct PlaneSlopes {
     }
     // The planes times a power of two: their normal is the same, but for the epsilon, which is multiplied likewise.
     TRACEA_INLINE PlaneSlopes<V, PerPlane, Grad, ScaledLoad<T, Source>, Weight> scaled(T factor) const {
-        const double size = static_cast<double>(factor);
-        return {grad, {source, factor}, weight, planes, length, epsilon * size * size, sums, pitch};
+        const double own = scaled_epsilon(epsilon, static_cast<double>(factor));
+        return {grad, {source, factor}, weight, planes, length, own, sums, pitch};
     }
     // Where sums about the pivot cancel, or leave the range of the type. By value: what no address is taken of stays in
     // registers where it is called.

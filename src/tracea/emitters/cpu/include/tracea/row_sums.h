@@ -3,9 +3,9 @@
 // A task has a block of rows, and of columns. First it finds which i are of each of its rows, as a list in the order of i; then it walks its rows, sums
 // those that have a list, and writes each row once. So no two tasks write one element, and what a sum rounds follows from the indices alone.
 //
-// Rows are added eight at a time, one after the other, and what adding up such sums rounds away is carried. So an error is
-// at most seven roundings and one of the sum of magnitudes, however long the list; where eight rows cancel, their roundings
-// stay. Carrying those too took 1.15 times as long on AVX-512 and twice on AVX2 (4096 rows of 768 into 8).
+// Rows are added eight at a time, one after the other, and what adding up such sums rounds away is carried. So an error
+// is at most seven roundings and one of the sum of magnitudes, however long the list; where eight rows cancel, their
+// roundings stay. Carrying those too took 1.15 times as long on AVX-512 and twice on AVX2 (4096 rows of 768 into 8).
 #ifndef TRACEA_ROW_SUMS_H
 #define TRACEA_ROW_SUMS_H
 

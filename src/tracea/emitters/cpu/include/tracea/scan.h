@@ -1,7 +1,7 @@
 // Cumulative sums along the rows or the columns of a block, with the load and store functors that rows.h describes.
 //
-// A carry is a sum and what it lost of its terms, so that the error does not grow with the length. Down columns it loses
-// nothing. Along rows its terms are sums of four vectors, which are trees and lose some; at the end of each scan_run
+// A carry is a sum and what it lost of its terms, so that the error does not grow with the length. Down columns nothing
+// is lost. Along rows its terms are sums of four vectors, which are trees and lose some; at the end of each scan_run
 // elements that others follow it is found again from the elements themselves. So a result errs by the trees of one run
 // and one rounding. Backward, sums begin at the end.
 #ifndef TRACEA_SCAN_H
