@@ -51,6 +51,29 @@ def test_sums_products_and_choices_are_those_of_torch(name: str) -> None:
     check_capture(capture(module, (ids,)), module, (ids,))
 
 
+OF_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "clamped": lambda x: x.clamp(-128.0, 127.0).long() + 1,
+    "rounded": lambda x: x.round().clamp(0, 255).to(torch.int64) // 16,
+    "from one side after the other": lambda x: x.clamp(min=0).clamp(max=5).int() * 3,
+    "steps": lambda x: x.clamp(0, 9).floor().long() % 4,
+    "chosen": lambda x: torch.where(x > 0, 1.0, -2.5).long() + 1,
+    "views": lambda x: x.clamp(-3, 3).T.reshape(-1).long() * 2,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_floats_between_bounds_become_integers_that_are_computed_with(name: str, dtype: torch.dtype) -> None:
+    module, x = Line(OF_FLOATS[name]), (torch.arange(-12.0, 12.0) * 17.25).reshape(4, 6).to(dtype)
+    check_capture(capture(module, (x,)), module, (x,))
+
+
+@pytest.mark.parametrize("line", [lambda x: x.clamp(min=0).long() + 1, lambda x: (x.clamp(0, 1) * 2).long() + 1])
+def test_floats_without_bounds_are_not(line: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with pytest.raises(UnsupportedNode, match="clamp floats before they become integers"):
+        capture(Line(line), (torch.randn(3),))
+
+
 def roberta(ids: torch.Tensor) -> torch.Tensor:
     """Return the places of RoBERTa's tokens: counted from 2, padding (1) at 1."""
     mask = ids.ne(1).int()

@@ -141,6 +141,8 @@ EITHER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "inplace by its place": lambda x: (nn.functional.relu(x.reshape(-1), True), x + 1)[1],
     "out": lambda x: (torch.neg(x, out=x.contiguous()), x + 1)[1],
     "a part": lambda x: (x.contiguous()[:, 1:].zero_(), x + 1)[1],
+    "dropout that is off": lambda x: (nn.functional.dropout(x.reshape(2, -1), 0.5, False).add_(1), x + 1)[1],
+    "dropout of a part": lambda x: (nn.functional.dropout1d(x.reshape(2, 3, 8)[1:], 0.5, False).add_(1), x + 1)[1],
     "what a write reads": lambda x: (y := x.reshape(2, -1), x.neg_(), y + 1)[2],
 }
 
@@ -155,6 +157,24 @@ def test_what_a_write_reaches_by_strides_is_that_of_the_call(name: str, mode: Ca
             other = torch.randn(IMAGE).contiguous(memory_format=then)
             with pytest.raises(InvalidStride):
                 check_facts(captured.input_spec, [other])
+
+
+def test_a_write_that_counts_no_version_is_one_to_all_that_strides_decide() -> None:
+    module = Applies(lambda x: (torch._foreach_add_([x.reshape(2, -1)], 1.0), x + 1)[1])
+    captured = capture(module, (torch.randn(IMAGE).contiguous(memory_format=LAST),))  # of which reshape is a copy
+    with pytest.raises(InvalidStride):
+        check_facts(captured.input_spec, [torch.randn(IMAGE)])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["flatten", "reshape", "contiguous"])
+def test_a_write_to_a_copy_of_what_has_gaps_is_taken(name: str) -> None:
+    module = Applies(EITHER[name])
+    for fast in (optimized(module, torch.randn(IMAGE)), optimized(module, torch.randn(2, 3, 2, 8)[..., ::2])):
+        for call in (torch.randn(2, 3, 2, 8)[..., ::2], torch.randn(2, 6, 2, 4)[:, ::2]):
+            theirs = torch.empty_strided(call.shape, call.stride()).copy_(call)
+            torch.testing.assert_close(fast(call), module(theirs))
+            torch.testing.assert_close(call, theirs)
 
 
 @torch.no_grad()

@@ -6,9 +6,10 @@ numbers that Python counts or draws, and of an operator that returns its own inp
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
+from tracea.core.dtype import DType
+from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidInput, UnsupportedNode
 from tracea.interface.torch.export import ExportedProgram, described, headline, line_of_forward
 from tracea.interface.torch.location import line_of_traceback
@@ -80,11 +83,18 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
     for which, given in (("first", inputs), ("second", pytree.tree_map(_elsewhere, inputs))):
         own = pytree.tree_map(_own, given)
         contents = Contents(own)
-        wanted = _called(alone, own)
+        with _nested_tensors() as nested:
+            wanted = _called(alone, own)
         if isinstance(wanted, _Raised):
             if which == "second" or _is_of_compiler(wanted.error):  # a module may check what it is given
                 return
             raise _refused_by_module(module, inputs, wanted.error) from wanted.error
+        if nested:
+            raise UnsupportedNode(
+                node="nn.TransformerEncoder of nested tensors, which leave out what src_key_padding_mask hides",
+                location=line_of_forward(module),
+                remedy=_OF_NESTED,
+            )
         changed = contents.changed()
         if changed is not None:
             raise UnsupportedNode(
@@ -106,7 +116,7 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
         if difference is None:
             continue
         node = f"a program of torch.export whose result is not that of the module's {which} call: {difference}"
-        remedy = f"{_OF_NESTED}; else {_OF_CALLS}" if _takes_nested(module) else _OF_CALLS
+        remedy = _OF_CALLS
         written = _written_otherwise(program, left, found)
         if written is not None:
             node = f"a program of torch.export that does not write to {written} what the module's {which} call does"
@@ -150,14 +160,24 @@ def _called(module: torch.nn.Module, given: tuple[Any, ...]) -> Any:
 
 
 def _own(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+    """Return a tensor of the same elements in the same strides, which say what of it is a view and what a copy."""
+    return _laid_out(leaf.clone(), leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _elsewhere(leaf: Any) -> Any:
     """Return the elements of a tensor of floats in other places: of the same kind, and another call."""
     if not isinstance(leaf, torch.Tensor) or not leaf.dtype.is_floating_point:
         return leaf
-    return torch.empty_like(leaf).copy_(leaf.flatten().roll(1).view(leaf.shape))
+    return _laid_out(torch.empty_like(leaf).copy_(leaf.flatten().roll(1).view(leaf.shape)), leaf)
+
+
+def _laid_out(own: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in the strides of ``like``, whose gaps torch leaves out; of elements that overlap, as it is."""
+    if like.layout is not torch.strided or own.stride() == like.stride():
+        return own
+    if TensorType(tuple(like.shape), DType.F32, StridedLayout(like.stride())).overlaps_itself:  # of whatever elements
+        return own
+    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(own)
 
 
 def _results(program: ExportedProgram, leaves: Sequence[Any]) -> list[Any]:
@@ -206,10 +226,25 @@ def _written_otherwise(program: ExportedProgram, left: Sequence[Any], found: Seq
     return None
 
 
-def _takes_nested(module: torch.nn.Module) -> bool:
-    """Tell whether an encoder of torch's may leave its padding out, as nested tensors do."""
-    encoders = (part for part in module.modules() if isinstance(part, torch.nn.TransformerEncoder))
-    return any(getattr(encoder, "use_nested_tensor", False) for encoder in encoders)
+@contextlib.contextmanager
+def _nested_tensors() -> Generator[list[None]]:
+    """Note each time that torch's encoder makes a nested tensor of what a mask leaves, be it all.
+
+    A mode, or a hook of a layer, would keep it from doing so.
+    """
+    made: list[None] = []
+    name = "_nested_tensor_from_mask"
+    make = getattr(torch, name)
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        made.append(None)
+        return make(*arguments, **named)
+
+    setattr(torch, name, noted)
+    try:
+        yield made
+    finally:
+        setattr(torch, name, make)
 
 
 def _difference(wanted: Sequence[Any], found: Sequence[Any]) -> str | None:

@@ -42,6 +42,11 @@ _FACTS: Final = frozenset(
 )
 # What these return is their operand's own memory or a copy, by its strides.
 _OF_EITHER: Final = frozenset({"contiguous", "flatten", "ravel", "reshape", "reshape_as"})
+# What these return where they are off is their operand itself, and to torch.export a tensor of its own.
+_OF_ITSELF: Final = frozenset(
+    {"alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout", "feature_dropout"}
+)
+_UNVERSIONED: Final = "_foreach_"  # of what these write, stand-ins count no version
 _IN_A_FORMAT: Final = frozenset(
     {"bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "to"}  # where a memory_format is given
 )
@@ -141,6 +146,7 @@ class Questions(TorchFunctionMode):
         self._asked: set[str] = set()
         self._either: list[tuple[torch.Tensor, int]] = []  # what may be one memory or two, and what was written so far
         self._calls_that_write = 0
+        self._unversioned_writes = 0
 
     @property
     def asked(self) -> set[str]:
@@ -156,16 +162,28 @@ class Questions(TorchFunctionMode):
             return func(*args, **named)
         if name in _OF_ONE_CALL and _is_asked_by_user():
             self._asked.add(name)
-        self._calls_that_write += _may_write(func, args, named)
+        may_write = _may_write(func, args, named)
+        self._calls_that_write += may_write
+        self._unversioned_writes += may_write and name.startswith(_UNVERSIONED)
         result = func(*args, **named)
-        if name in _OF_EITHER or (name in _IN_A_FORMAT and named.get("memory_format") is not None):
+        is_either = name in _OF_EITHER or (name in _IN_A_FORMAT and named.get("memory_format") is not None)
+        if is_either or (name in _OF_ITSELF and any(map(self._is_either, args))):
             both = [each for each in (*args, *named.values(), result) if isinstance(each, torch.Tensor)]
             self._either += [(tensor, self._written(tensor)) for tensor in both]
         return result
 
     def _written(self, tensor: torch.Tensor) -> int:
         """Return a count that is another behind each write to a tensor's memory; in inference mode behind any write."""
-        return self._calls_that_write if tensor.is_inference() else tensor._version  # pyright: ignore
+        if tensor.is_inference():
+            return self._calls_that_write
+        return tensor._version + self._unversioned_writes  # pyright: ignore
+
+    def _is_either(self, value: Any) -> bool:
+        """Return whether a value has the memory of one that may be of another memory in other strides."""
+        if not isinstance(value, torch.Tensor):
+            return False
+        place = value.untyped_storage()._cdata  # pyright: ignore
+        return any(place == tensor.untyped_storage()._cdata for tensor, _ in self._either)  # pyright: ignore
 
 
 def _may_write(called: Any, args: tuple[Any, ...], named: dict[str, Any]) -> bool:

@@ -62,6 +62,7 @@ class Range:
 
 
 _ANY: Final = Range(-math.inf, math.inf)
+_OUTWARD: Final = 1.0 + 2.0**-7  # by the unit of bf16
 _OF_TYPE: Final = {
     DType.BOOL: Range(0.0, 1.0),
     DType.U8: Range(0.0, 255.0),
@@ -161,8 +162,8 @@ class Integers:
             if of.id in self._totals:
                 return Range(0.0, float(self._totals[of.id]))
             return self._of(of, read).sums(count)
-        if node.type.dtype.is_float or node.type.dtype is DType.BOOL:
-            return _ANY  # of a mask its type says it
+        if node.type.dtype.is_float or node.type.dtype is DType.BOOL:  # of a mask its type says it too
+            return self._of_floats(node, read)
         sources = [self._graph[name] for name in node.inputs]
         match node.op:
             case SourceOp():
@@ -179,6 +180,16 @@ class Integers:
             case _:
                 return _ANY
 
+    def _of_floats(self, node: Node, read: set[str]) -> Range:
+        """Return between what floats lie that may become integers: where a clamp or a choice says it, no input."""
+        if not node.type.dtype.is_float or not isinstance(node.op, ViewOp | JoinOp | PointwiseOp):
+            return _ANY
+        sources = [self._graph[name] for name in node.inputs]
+        ranges = [self._of(source, read) if source.type.dtype.is_float else _ANY for source in sources]
+        op = node.op
+        found = _bounds(op.expr, ranges) if isinstance(op, PointwiseOp) else ranges[0].joined(*ranges[1:])
+        return _rounded(found)  # the bounds are rounded to the type too
+
     def _source(self, node: Node, read: set[str]) -> Range:
         tensor = self._constants.get(node.id)
         if tensor is None:
@@ -187,6 +198,33 @@ class Integers:
             limit = float(min(self._limit, self.limits.get(node.id, self._limit)))
             return Range(-limit, limit)
         return Range(float(tensor.min()), float(tensor.max())) if tensor.numel() else Range(0.0, 0.0)
+
+
+def _rounded(of: Range) -> Range:
+    return Range(_OUTWARD * of.low, _OUTWARD * of.high)
+
+
+def _bounds(expr: Expr, operands: Sequence[Range]) -> Range:
+    """Return between what an expression of floats lies, whatever it is made of."""
+    match expr:
+        case Input(index=index):
+            return operands[index]
+        case Constant(value=value) if not math.isnan(value):
+            return Range(value, value)
+        case Unary(function=UnaryFunction.FLOOR):
+            part = _bounds(expr.parts[0], operands)
+            return Range(part.low - 1.0, part.high)
+        case Binary(BinaryFunction.MAX | BinaryFunction.MIN as function, left, right):
+            return _of_two(function, _bounds(left, operands), _bounds(right, operands), 0.0)
+        case Binary(function=function) if function.is_comparison:
+            return Range(0.0, 1.0)
+        case Cast(dtype=dtype) if dtype.is_float:
+            return _rounded(_bounds(expr.parts[0], operands))
+        case Select():
+            _, if_true, if_false = expr.parts
+            return _bounds(if_true, operands).joined(_bounds(if_false, operands))
+        case _:
+            return _ANY
 
 
 def _range(expr: Expr, operands: Sequence[Range]) -> Range:
@@ -213,8 +251,8 @@ def _range(expr: Expr, operands: Sequence[Range]) -> Range:
         case Select():
             _, if_true, if_false = parts
             return replace(if_true.joined(if_false), most=most)
-        case Cast(dtype=dtype) if dtype in LARGEST and most <= LARGEST[dtype]:
-            return parts[0]
+        case Cast(dtype=dtype) if dtype.is_float or most <= LARGEST.get(dtype, -1.0):
+            return _rounded(parts[0]) if dtype.is_float else parts[0]
         case _:
             return _ANY
 

@@ -32,7 +32,8 @@ struct Carry {
         sum = next;
     }
     // The same, but that infinities leave NaN in `lost`. Multiplications by one let it go where the shuffles of sums do
-    // not: with additions, which share a port with those, rows of 8192 took 1.2 times as long on AVX2 and not 1.04.
+    // not: with additions, which share a port with those, rows of 8192 in the caches took 1.2 times as long
+    // on AVX2 and not 1.04 (on AVX-512, so, 1.2).
     TRACEA_INLINE void add_number(V term) {
         const V one = broadcast<V>(1);
         const V next = fma(sum, one, term);
