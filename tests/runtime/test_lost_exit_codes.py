@@ -40,7 +40,8 @@ def test_a_failed_compilation_is_an_error_and_no_entry(kit, empty_cache: Path) -
         with pytest.raises(CompileError, match=r"source\.cpp:4:1: error") as caught:
             compile([broken])
         assert caught.value.log.endswith("error: it wrote no library.so")
-    assert [entry.ingredients["kind"] for entry in CacheStore(empty_cache).entries()] == ["compiler", "prelude"]
+    kinds = {entry.ingredients["kind"] for entry in CacheStore(empty_cache).entries()}
+    assert kinds <= {"compiler", "prelude"}  # the first one where this process has not asked for it before
     compile([kit.scale_source("sound")])
 
 

@@ -230,7 +230,10 @@ def _compiled_reduction(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
     is_of_nothing = math.prod(x.static_shape[axis] for axis in axes) == 0
     if is_of_nothing and wanted.elements and name not in _OF_NOTHING:
         raise InvalidShape(
-            field="x", got=x.static_shape, expected="elements along the axes", remedy="leave empty slabs out"
+            field="x",
+            got=x.static_shape,
+            expected="elements along the axes",
+            remedy=f"leave empty slabs out: the empty {name}imum has no value",
         )
     if name in _OF_NOTHING if is_of_nothing else wanted.elements == 0:
         return filled(arrays[0], wanted, out, _OF_NOTHING.get(name, 0.0))
