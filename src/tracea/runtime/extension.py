@@ -42,7 +42,7 @@ _SOURCES: Final = (
     "extension.cpp",
 )
 _MODULE: Final = "tracea_extension"
-_MOST_OPERANDS: Final = 16
+_MOST_OPERANDS: Final = 4096
 _MOST_DIMS: Final = 8
 MOST_RANGES: Final = 4
 

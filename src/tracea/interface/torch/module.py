@@ -5,18 +5,19 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import torch
 from torch.utils import _pytree as pytree
 
-from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType, static
+from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, InvalidStride, UnsupportedNode
 from tracea.interface.torch.agreement import EXAMPLES
 from tracea.interface.torch.lower_indexed import check_rows
+from tracea.interface.torch.nesting import shapes_of
 from tracea.interface.torch.others import Others
-from tracea.interface.torch.specs import InputSpec, OutputSpec, check_facts, in_places
+from tracea.interface.torch.specs import ByPlace, InputSpec, OutputSpec, check_facts
 from tracea.interface.torch.types import check_exact, check_small, check_tensor, dtype_of, torch_dtype_of
 from tracea.interface.torch.written import InputWrite, check_written, write_inputs
 from tracea.runtime.process_lock import ProcessLock
@@ -25,7 +26,6 @@ from tracea.runtime.tracing import refuse_traced
 __all__ = ["Compiled", "OptimizedModule", "Run"]
 
 Run: TypeAlias = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
-_Plain: TypeAlias = tuple[tuple[Any, ...], torch.dtype, tuple[Any, ...] | None]
 _recompiling: Final = ProcessLock()
 
 
@@ -34,8 +34,7 @@ class Compiled:
     """A program for inputs of given types, and what of its results is written to the tensors of a call.
 
     ``checked`` are inputs whose numbers ``run`` itself checks. ``report`` is what ``plan`` and ``explain()`` of the
-    module hand on to; ``plain`` are the types of a call that is tensors alone, None where the program takes others or
-    asks more of them.
+    module hand on to.
     """
 
     run: Run
@@ -44,20 +43,6 @@ class Compiled:
     checked: frozenset[int] = frozenset()
     writes: tuple[InputWrite, ...] = ()
     report: Any = None
-    plain: tuple[_Plain, ...] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "plain", _plain_types(self.input_spec))
-
-    def takes(self, args: tuple[Any, ...]) -> bool:
-        """Tell whether a call is tensors of exactly the compiled types, of which nothing else has to be asked."""
-        plain = self.plain
-        return plain is not None and len(args) == len(plain) and all(map(_fits, args, plain))
-
-    @property
-    def shapes(self) -> tuple[Any, ...] | None:
-        """The shapes of a call that :meth:`takes` may take."""
-        return None if self.plain is None else tuple(shape for shape, _, _ in self.plain)
 
     def call(self, given: Sequence[torch.Tensor], tensors: list[torch.Tensor]) -> Any:
         """Return the module's results for a call's tensors, which are ``given`` in the strides that were compiled."""
@@ -96,6 +81,7 @@ class OptimizedModule(torch.nn.Module):
         self._weights = weights  # the state_dict of the module as it was compiled
         self._recompile = recompile
         self._signature = signature  # of the original forward: where a keyword's place is
+        self._by_place = None if signature is None else ByPlace(signature)
         self._others: Others[Compiled] = Others()
         self.training = False
 
@@ -103,13 +89,14 @@ class OptimizedModule(torch.nn.Module):
         """Return what the module returned, computed by the program."""
         if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]  # a shape is a tensor then
             refuse_traced("module")
-        if not kwargs:
-            compiled = self._compiled if self._compiled.takes(args) else self._other_of(args)
-            if compiled is not None:
-                tensors = list(args)
-                return compiled.call(tensors, compiled.input_spec.with_pairs(tensors))
-        if kwargs and self._signature is not None and (places := in_places(self._signature, args, kwargs)):
+        if kwargs and self._by_place is not None and (places := self._by_place(args, kwargs)):
             return self.forward(*places)
+        if not kwargs:
+            compiled, tensors = self._compiled, self._compiled.input_spec.taken(args)
+            if tensors is None:
+                compiled, tensors = self._other_of(args)
+            if tensors is not None:
+                return compiled.call(tensors, compiled.input_spec.with_pairs(tensors))
         return self._run_other(args, kwargs)
 
     @property
@@ -211,15 +198,14 @@ class OptimizedModule(torch.nn.Module):
             remedy="convert the original module and optimize it again",
         )
 
-    def _other_of(self, args: tuple[Any, ...]) -> Compiled | None:
-        """Return the program of another call whose tensors are exactly of its types, found by their shapes."""
-        if not all(isinstance(each, torch.Tensor) and not each.is_nested for each in args):
-            return None
-        other = self._others.find(tuple([each.shape for each in args]))
-        if other is None or not other.program.takes(args):
-            return None
+    def _other_of(self, args: tuple[Any, ...]) -> tuple[Compiled, list[torch.Tensor] | None]:
+        """Return the program of another call that is exactly as compiled, found by its shapes, and its tensors."""
+        other = self._others.find(shapes_of(args)) if self._others else None
+        tensors = None if other is None else other.program.input_spec.taken(args)
+        if other is None or tensors is None:
+            return self._compiled, None
         self._others.use(other)
-        return other.program
+        return other.program, tensors
 
     def _run_other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that is not exactly the compiled one: other strides, nested inputs, or another program."""
@@ -265,39 +251,7 @@ class OptimizedModule(torch.nn.Module):
             is_type = isinstance(first_error, InvalidDType)  # whose remedies are two, and the module takes the first
             remedy = first_error.remedy if is_type else "give what was compiled, or let the module take this too"
             raise replace(first_error, expected=expected, remedy=remedy) from error
-        self._others.add(other, other.shapes)
-
-
-def _plain_types(spec: InputSpec) -> tuple[_Plain, ...] | None:
-    """Return shapes, element types and strides (None: row-major) where a call is tensors alone; None elsewhere."""
-    placeholders = tuple([0] * len(spec.types))
-    is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
-    asks = any(each is not None for each in (spec.gradients, spec.strides, spec.places, spec.conjugated))
-    if not is_flat or asks or not all(isinstance(type_.layout, StridedLayout | None) for type_ in spec.types):
-        return None
-    return tuple(_plain_type(type_, is_pairs=index in spec.pairs) for index, type_ in enumerate(spec.types))
-
-
-def _plain_type(type_: TensorType, *, is_pairs: bool) -> _Plain:
-    dtype, layout = torch_dtype_of(type_.dtype), type_.layout
-    strides = layout.strides if isinstance(layout, StridedLayout) else None
-    if not is_pairs:
-        return type_.shape, dtype, strides
-    of_pairs = None if strides is None else tuple(static(step) // 2 for step in strides[:-1])
-    return type_.shape[:-1], dtype.to_complex(), of_pairs
-
-
-def _fits(tensor: Any, wanted: _Plain) -> bool:
-    """Tell whether a tensor is exactly of the compiled type: the fast path, of static inputs."""
-    return (
-        isinstance(tensor, torch.Tensor)
-        and tensor.dtype is wanted[1]
-        and tensor.layout is torch.strided
-        and tensor.is_cpu
-        and not tensor.is_nested  # which has no shape
-        and tensor.shape == wanted[0]
-        and (tensor.is_contiguous() if wanted[2] is None else tensor.stride() == wanted[2])
-    )
+        self._others.add(other, shapes_of(args))
 
 
 def _row_major(leaf: Any) -> Any:

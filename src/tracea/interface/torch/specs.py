@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import struct
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final, cast
 
 import torch
 from torch.utils import _pytree as pytree
@@ -14,21 +14,12 @@ from torch.utils import _pytree as pytree
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidStride
+from tracea.interface.torch.nesting import Builder, Leaf, Taker, builder_of, is_same, of_leaf, taker_of
 from tracea.interface.torch.types import as_pairs
 
-__all__ = ["InputSpec", "Leaf", "OutputSpec", "Place", "check_facts", "in_places"]
+__all__ = ["ByPlace", "InputSpec", "OutputSpec", "Place", "check_facts"]
 
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One leaf of a structure: the tensor of that index, or, without an index, a value that was captured.
-
-    ``is_pairs`` says that the leaf is complex, and the program's tensor the pairs of its parts.
-    """
-
-    index: int | None
-    value: Any = None
-    is_pairs: bool = False
+_MOST_CALLS: Final = 64  # ways to name the arguments of one function that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +60,24 @@ class InputSpec:
     conjugated: tuple[bool, ...] | None = None
     limited: tuple[int, ...] = field(init=False)
     pairs: tuple[int, ...] = field(init=False)
+    take: Taker | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note which inputs' values each call looks at."""
+        """Note which inputs' values each call looks at, and how the arguments are nested."""
         given = enumerate(zip(self.types, self.names, strict=True))
         checked = {*self.small, *self.rows}
         limited = tuple(index for index, (type_, name) in given if name in checked or type_.dtype is DType.I64)
         object.__setattr__(self, "limited", limited)
         pairs = tuple(leaf.index for leaf in self.leaves if leaf.index is not None and leaf.is_pairs)
         object.__setattr__(self, "pairs", pairs)
+        args, kwargs = cast("tuple[Any, Any]", pytree.tree_unflatten(list(self.leaves), self.tree))
+        asks = any(each is not None for each in (self.gradients, self.strides, self.places, self.conjugated))
+        object.__setattr__(self, "take", None if kwargs or asks else taker_of(args, self.types))
+
+    def taken(self, args: tuple[Any, ...]) -> list[torch.Tensor] | None:
+        """Return the tensors of a call that is exactly as compiled, of which nothing else has to be asked."""
+        found: list[torch.Tensor] = []
+        return found if self.take is not None and self.take(args, found) else None
 
     def with_pairs(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the program's tensors for a call's: of complex ones the pairs of their parts."""
@@ -122,7 +122,7 @@ class InputSpec:
                         remedy="convert it with .to(torch.complex64)",
                     )
                 tensors.append(value)
-            elif not _is_same(value, leaf.value):
+            elif not is_same(value, leaf.value):
                 raise InvalidInput(
                     field=f"inputs[{position}]",
                     got=value,
@@ -159,61 +159,74 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec:
-    """The structure of the results; several leaves may be one tensor. ``only`` is the index of one without nesting."""
+    """The structure of the results; several leaves may be one tensor. ``build`` nests them, where it can."""
 
     tree: pytree.TreeSpec
     leaves: tuple[Leaf, ...]
-    only: int | None = field(init=False)
+    build: Builder | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note whether the result is one tensor, as it mostly is, of real numbers."""
-        is_one = self.tree.is_leaf() and not self.leaves[0].is_pairs
-        object.__setattr__(self, "only", self.leaves[0].index if is_one else None)
+        """Look once at how the results are nested."""
+        object.__setattr__(self, "build", builder_of(pytree.tree_unflatten(list(self.leaves), self.tree)))
 
     def unflatten(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Return the results of a run nested as the module returns them."""
-        if self.only is not None:
-            return tensors[self.only]
-        values = [leaf.value if leaf.index is None else _of_leaf(leaf, tensors[leaf.index]) for leaf in self.leaves]
+        if self.build is not None:
+            return self.build(tensors)
+        values = [leaf.value if leaf.index is None else of_leaf(leaf, tensors[leaf.index]) for leaf in self.leaves]
         return pytree.tree_unflatten(values, self.tree)
 
 
-def _of_leaf(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
-    if leaf.is_pairs and not tensor.numel():  # of any strides
-        return tensor.new_empty(tensor.shape[:-1], dtype=tensor.dtype.to_complex())
-    return torch.view_as_complex(tensor) if leaf.is_pairs else tensor
+class ByPlace:
+    """Puts a call's arguments all by place, of a function's signature; what it found for some names it keeps."""
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        self._signature = signature
+        self._known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the arguments, with defaults before the last that is given; () where that cannot be."""
+        key = (len(args), *kwargs)
+        sources = self._known.get(key)
+        if sources is None:
+            if len(self._known) >= _MOST_CALLS:
+                self._known.clear()
+            sources = self._known[key] = self._sources(len(args), [*kwargs])
+        return tuple([each(args, kwargs) for each in sources])
+
+    def _sources(self, positional: int, keywords: Sequence[str]) -> tuple[Callable[[Any, Any], Any], ...]:
+        """Return for each place where its argument is found: by its place, by its name, or as the default."""
+        given: dict[str, Callable[[Any, Any], Any]] = {name: partial(_by_name, name) for name in keywords}
+        try:
+            bound = self._signature.bind(*(partial(_by_index, index) for index in range(positional)), **given)
+        except TypeError:
+            return ()
+        last = [*bound.arguments][-1]
+        found = dict(bound.arguments)
+        bound.apply_defaults()
+        names = [*bound.arguments]
+        names = names[: names.index(last) + 1]
+        by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        if any(self._signature.parameters[name].kind not in by_place for name in names):
+            return ()
+        return tuple(found[name] if name in found else partial(_default, bound.arguments[name]) for name in names)
 
 
-def in_places(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a call's arguments all by place, with defaults before the last that is given; () where that cannot be."""
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError:
-        return ()
-    given = [*bound.arguments]
-    bound.apply_defaults()
-    last = [*bound.arguments].index(given[-1])
-    names = [*bound.arguments][: last + 1]
-    by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    if any(signature.parameters[name].kind not in by_place for name in names):
-        return ()
-    return tuple(bound.arguments[name] for name in names)
+def _by_index(index: int, args: Sequence[Any], _: Any) -> Any:
+    return args[index]
+
+
+def _by_name(name: str, _: Any, kwargs: Mapping[str, Any]) -> Any:
+    return kwargs[name]
+
+
+def _default(value: Any, *_: Any) -> Any:
+    return value
 
 
 def _counted(positional: int, keywords: Mapping[str, Any]) -> str:
     counted = f"{positional} positional argument{'' if positional == 1 else 's'}"
     return f"{counted} and {', '.join(f'{name}=' for name in keywords)}" if keywords else counted
-
-
-def _is_same(value: Any, captured: Any) -> bool:
-    """Tell whether a program of the one value computes what one of the other does: NaN is itself, -0.0 is not 0.0."""
-    if type(value) is not type(captured):
-        return False
-    if isinstance(value, float):
-        return struct.pack("=d", value) == struct.pack("=d", captured)
-    if isinstance(value, complex):
-        return _is_same(value.real, captured.real) and _is_same(value.imag, captured.imag)
-    return bool(value == captured)
 
 
 def _difference(place: str, given: Any, wanted: Any) -> tuple[str, str, str]:

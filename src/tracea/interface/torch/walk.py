@@ -34,8 +34,9 @@ from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.lower_complex import of_complex, of_pairs, pairs_of
 from tracea.interface.torch.lower_indexed import IndexedRange, index_checks
 from tracea.interface.torch.lowering import Lowering, Refusal
+from tracea.interface.torch.nesting import Leaf
 from tracea.interface.torch.problems import Problem, unsupported
-from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
+from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.surroundings import OutsideTensors
 from tracea.interface.torch.types import Dims, as_pairs, check_exact, check_tensor, dtype_of_parts, tensor_type_of
 from tracea.interface.torch.written import InputWrite

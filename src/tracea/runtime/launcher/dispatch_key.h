@@ -9,7 +9,7 @@
 namespace tracea_extension {
 
 constexpr int most_attributes = 80;  // the axes of the largest tensor there is, and some more
-constexpr int most_words = 1 + (most_operands + 1) * (1 + 2 * most_dims) + 2 * most_attributes;
+constexpr int most_words = 1 + (most_arrays + 1) * (1 + 2 * most_dims) + 2 * most_attributes;
 
 struct Key {
     int64_t words[most_words];

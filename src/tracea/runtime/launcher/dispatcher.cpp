@@ -106,7 +106,7 @@ bool insert(Dispatcher* self, const Key& key, PyObject* program, Runner* runner,
 
 // Runs a program on the operands of a call; operands that are None are left out. *slow: Python has to run it.
 PyObject* run_entry(PyObject* program, const Runner* runner, const Operand* given, int count, PyObject* out, const Operand& out_operand, int32_t threads, bool* slow) {
-    Operand inputs[most_operands];
+    Operand inputs[most_arrays];
     int present = 0;
     for (int i = 0; i < count; ++i) {
         if (given[i].kind != ABSENT) inputs[present++] = given[i];
@@ -196,7 +196,7 @@ PyObject* dispatch(PyObject* callable, PyObject* const* arguments, size_t flags,
         return nullptr;
     }
     const int32_t threads = bound.threads();
-    Operand operands[most_operands];
+    Operand operands[most_arrays];
     Operand out;
     Key key;
     key.count = 0;
@@ -236,8 +236,8 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
     int arrays = 0;
     PyObject* miss = nullptr;
     if (!PyArg_ParseTuple(arguments, "iO", &arrays, &miss)) return nullptr;
-    if (bound.run == nullptr || arrays < 1 || arrays > most_operands || !PyCallable_Check(miss)) {
-        PyErr_Format(PyExc_ValueError, "Dispatcher(arrays, miss): 1 to %d arrays and a callable, after bind()", most_operands);
+    if (bound.run == nullptr || arrays < 1 || arrays > most_arrays || !PyCallable_Check(miss)) {
+        PyErr_Format(PyExc_ValueError, "Dispatcher(arrays, miss): 1 to %d arrays and a callable, after bind()", most_arrays);
         return nullptr;
     }
     Dispatcher* self = reinterpret_cast<Dispatcher*>(type->tp_alloc(type, 0));

@@ -62,7 +62,12 @@ bool indices_hold(const Runner* runner, const Operand* inputs) {
 }
 
 bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* const* outputs, int32_t threads) {
-    void* addresses[most_operands];
+    Room<void*> room(runner->inputs);
+    void** const addresses = room.items;
+    if (addresses == nullptr) {
+        PyErr_NoMemory();
+        return false;
+    }
     for (int i = 0; i < runner->inputs; ++i) addresses[i] = inputs[i].data;
     const tracea_program* program = runner->program;
     int32_t status = 0;
@@ -123,12 +128,15 @@ PyObject* new_output(const Runner* runner, int index, int32_t kind, char** data)
 }  // namespace
 
 PyObject* launch_into_new(PyObject* owner, const Runner* runner, const Operand* inputs, int32_t kind, int32_t threads, bool* slow) {
-    void* outputs[most_operands];
-    PyObject* results[most_operands];
     for (int i = 0; i < runner->outputs; ++i) {
         *slow = *slow || !can_allocate(runner, i, kind);
     }
     if (*slow) return nullptr;
+    Room<void*> places(runner->outputs);
+    Room<PyObject*> made(runner->outputs);
+    void** const outputs = places.items;
+    PyObject** const results = made.items;
+    if (outputs == nullptr || results == nullptr) return PyErr_NoMemory();
     for (int i = 0; i < runner->outputs; ++i) {
         char* data = nullptr;
         results[i] = new_output(runner, i, kind, &data);
@@ -206,6 +214,11 @@ PyObject* runner_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
     self->inputs = static_cast<int32_t>(input_count);
     self->outputs = static_cast<int32_t>(output_count);
     self->long_run = bound.is_long(self->program) != 0;
+    self->signatures = static_cast<Signature*>(calloc(static_cast<size_t>(input_count + output_count) + 1, sizeof(Signature)));
+    if (self->signatures == nullptr) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
     for (Py_ssize_t i = 0; i < input_count + output_count; ++i) {
         PyObject* item = i < input_count ? PyTuple_GET_ITEM(inputs, i) : PyTuple_GET_ITEM(outputs, i - input_count);
         if (!read_signature(item, &self->signatures[i])) {
@@ -224,6 +237,7 @@ PyObject* runner_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
 
 void runner_dealloc(PyObject* self) {
     PyTypeObject* type = Py_TYPE(self);
+    free(reinterpret_cast<Runner*>(self)->signatures);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -239,9 +253,11 @@ PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t co
     PyObject* out = arguments[2];
     const long threads = PyLong_AsLong(arguments[3]);
     if (threads == -1 && PyErr_Occurred()) return nullptr;
-    Operand operands[most_operands];
     void* outputs[1];
     if (PyTuple_GET_SIZE(arrays) != self->inputs || self->outputs == 0) Py_RETURN_NOTIMPLEMENTED;
+    Room<Operand> room(self->inputs);
+    Operand* const operands = room.items;
+    if (operands == nullptr) return PyErr_NoMemory();
     int32_t kinds = 0;
     for (int i = 0; i < self->inputs; ++i) {
         if (!read_operand(PyTuple_GET_ITEM(arrays, i), &operands[i]) || !self->signatures[i].accepts(operands[i])) Py_RETURN_NOTIMPLEMENTED;

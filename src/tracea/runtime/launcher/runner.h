@@ -2,6 +2,7 @@
 #ifndef TRACEA_LAUNCHER_RUNNER_H
 #define TRACEA_LAUNCHER_RUNNER_H
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "index_range.h"
@@ -10,8 +11,25 @@
 
 namespace tracea_extension {
 
-constexpr int most_operands = 16;
+constexpr int most_operands =
+    4096;                        // inputs of a program, and outputs: a model's caches are two of each for every layer
+constexpr int most_arrays = 16;  // of a dispatcher
 constexpr int most_ranges = 4;
+
+// Room for something of each operand of a call: on the stack for as many as ops have. `items` is null where there is no memory.
+template <class Item>
+struct Room {
+    explicit Room(int count)
+        : items(count <= most_arrays ? few : static_cast<Item*>(malloc(static_cast<size_t>(count) * sizeof(Item)))) {}
+    ~Room() {
+        if (items != few) free(items);
+    }
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+
+    Item few[most_arrays];
+    Item* items;
+};
 
 // The launcher's functions, and the Python functions that take over.
 struct Bound {
@@ -47,7 +65,7 @@ struct Runner {
     int32_t range_count;
     bool long_run;
     IndexRange ranges[most_ranges];
-    Signature signatures[2 * most_operands];  // inputs, then outputs
+    Signature* signatures;  // inputs, then outputs; the runner owns them
 };
 
 // Whether torch records what is called with operands of these kinds, ORed: native code would leave a constant in its trace.
