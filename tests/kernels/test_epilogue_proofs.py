@@ -61,6 +61,13 @@ def mutants(kernel: TileKernel) -> Iterator[tuple[str, TileKernel]]:
                 offsets = (*operand.offset[:axis], Const(0), *operand.offset[axis + 1 :])
                 changed = (*operands[:index], replace(operand, offset=offsets), *operands[index + 1 :])
                 yield f"operand {index}, axis {axis}", edited(kernel, place, with_epilogue(node, operands=changed))
+            for axis, extent in enumerate(operand.extent):
+                if extent == Const(1):
+                    continue
+                extents = (*operand.extent[:axis], Const(1), *operand.extent[axis + 1 :])
+                changed = (*operands[:index], replace(operand, extent=extents), *operands[index + 1 :])
+                what = f"operand {index}, one element of axis {axis}"
+                yield what, edited(kernel, place, with_epilogue(node, operands=changed))
 
 
 @pytest.mark.parametrize("case", fused_cases(), ids=lambda case: case.variant)

@@ -1,7 +1,8 @@
 """Epilogues: a finished tile is combined as the op says, with its operands, each at the tile's own place.
 
 That an operand broadcasts to the tile is a matter of shapes; that it is the tile's own part and not its neighbour's is
-shown here: along each axis that the operand has, it begins where the tile does.
+shown here: along each axis that the operand has, it begins where the tile does and ends there too. One element of
+several would broadcast, and every place of the tile would be given that of its first one.
 """
 
 from __future__ import annotations
@@ -81,9 +82,12 @@ def _at_the_tile(kernel: TileKernel, site: Site, operands: Sequence[Region], til
     for operand in operands:
         box = site.box(operand)
         sizes = [site.canonical(size) for size in kernel.buffer(operand.buffer).shape]
-        axes = zip(reversed(box.offset), reversed(sizes), reversed(tile.offset), strict=False)
-        for offset, size, start in axes:
-            wanted = _ZERO if size == _ONE else start
+        ours, theirs = (zip(reversed(each.offset), reversed(each.extent), strict=True) for each in (box, tile))
+        for (offset, extent), size, (start, length) in zip(ours, reversed(sizes), theirs, strict=False):
+            wanted, reach = (_ZERO, _ONE) if size == _ONE else (start, length)
             if not site.facts.proves_equal(offset, wanted):
                 there, here = offset.to_index(), wanted.to_index()
                 raise refuse(_NAME, site.label, f"{operand} begins at {there}, {tile.buffer} at {here}")
+            if not site.facts.proves_equal(extent, reach):
+                has, needs = extent.to_index(), reach.to_index()
+                raise refuse(_NAME, site.label, f"{operand} has {has} elements, {tile.buffer} {needs} there")
