@@ -12,7 +12,7 @@ from tests.kernels.native import host_isas, run_isas
 from tests.kernels.pool_cases import THREE, grid, pool, pool_cases
 
 from tracea.core.dtype import DType
-from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind
+from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind, ReduceKind
 from tracea.errors import InvalidOp, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
@@ -154,6 +154,34 @@ def test_a_mean_of_other_elements_is_refused(name: str, change: Callable[[Reduce
     kernel = build(CASES[name], "avx512").kernel
     with pytest.raises(ProofFailed):
         prove(_with_tile(kernel, change))
+
+
+@pytest.mark.parametrize("name", ["pool_max", "pool_mean_ceil", "grid_mean", "grid_max"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: replace(node, prologue=node.prologue + 1.0),
+        lambda node: replace(node, kind=ReduceKind.MIN),
+        lambda node: replace(node, kind=ReduceKind.SUM),
+    ],
+    ids=["one more than the pixels", "the smallest", "the sum"],
+)
+def test_a_window_that_is_reduced_otherwise_than_the_op_says_is_refused(
+    name: str, change: Callable[[ReduceTile], ReduceTile]
+) -> None:
+    kernel = build(CASES[name], "avx512").kernel
+    assert prove(kernel).facts
+    with pytest.raises(ProofFailed):
+        prove(_with_tile(kernel, change))
+
+
+@pytest.mark.parametrize("other", [{"stride": (1, 2)}, {"padding": (0, 1)}, {"kernel": (3, 2)}, {"kind": "average"}])
+def test_windows_of_another_pooling_than_the_kernels_own_are_refused(other: dict[str, object]) -> None:
+    kernel = build(CASES["pool_max"], "avx512").kernel
+    theirs = build(Case.of("other", "pool.window", pool((2, 70, 7, 8), **other)), "avx512").kernel
+    assert prove(theirs).facts
+    with pytest.raises(ProofFailed):
+        prove(replace(theirs, op=kernel.op))
 
 
 def test_a_window_that_may_be_empty_is_refused() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tracea.core.op import Pool2dOp, ReduceKind
+from tracea.core.expr import Input
+from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind, ReduceKind
 from tracea.semantic.index import Index, ceil_div, maximum, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import ReduceTile
@@ -15,6 +16,7 @@ __all__ = ["is_pool", "prove_pool"]
 
 _AXES = ((-3, "rows"), (-2, "columns"))
 _GRID = "pool_grid"
+_NUMBERS = ("kernel", "stride", "padding")
 
 
 def is_pool(node: ReduceTile) -> bool:
@@ -26,8 +28,10 @@ def prove_pool(kernel: TileKernel, site: Site, node: ReduceTile) -> Fact:
     """Prove that the window of (…, rows, columns, channels) is the one that the routine's numbers give its pixel.
 
     Raises:
-        ProofFailed: another window is read, an empty one, or channels that are not the pixel's.
+        ProofFailed: another window is read than the routine's numbers or the op say, an empty one, or channels that are
+        not the pixel's; or it is reduced otherwise than the op says.
     """
+    _same_op(kernel, site, node)
     if len(node.inputs) != 1 or node.accumulate != FALSE or node.finish != TRUE or node.epilogue is not None:
         raise refuse("reduction", site.label, "a window is pooled at once, from one image, without an epilogue")
     rank = len(node.shape)
@@ -65,11 +69,32 @@ def prove_pool(kernel: TileKernel, site: Site, node: ReduceTile) -> Fact:
     return Fact("reduction", site.label, f"the window of {source.buffer} that belongs to the pixel is reduced once")
 
 
+def _same_op(kernel: TileKernel, site: Site, node: ReduceTile) -> None:
+    """Show that the pixels of a window are reduced as they are, in the way and over the windows that the op says."""
+    if node.prologue != Input(0):
+        raise refuse(
+            "reduction", site.label, f"a window of {node.prologue} is reduced, must be of the pixels themselves"
+        )
+    op = kernel.op
+    if not isinstance(op, Pool2dOp | AdaptivePool2dOp):
+        return
+    kind = ReduceKind.MAX if op.kind is PoolKind.MAX else ReduceKind.MEAN
+    if node.kind is not kind:
+        raise refuse("reduction", site.label, f"a window's {node.kind.value} is stored, the op's is {kind.value}")
+    if (node.intrinsic.name == _GRID) is not isinstance(op, AdaptivePool2dOp):
+        raise refuse("reduction", site.label, f"{node.intrinsic.name} is no routine of {op.name}")
+    for of in _NUMBERS if isinstance(op, Pool2dOp) else ():
+        for (_, axis), wanted in zip(_AXES, getattr(op, of), strict=True):
+            said = node.intrinsic.attribute(f"{of}_{axis}")
+            if said != wanted:
+                raise refuse("reduction", site.label, f"{of}_{axis} is {said}, the op's is {wanted}")
+
+
 def _of_numbers(
     kernel: TileKernel, node: ReduceTile, axis: str, place: Index, extent: Index
 ) -> tuple[Index, Index, Index]:
     """Return the ends of the window that the routine's numbers give a place, and the length that a mean counts."""
-    size, stride, padding = (int(node.intrinsic.attribute(f"{of}_{axis}")) for of in ("kernel", "stride", "padding"))
+    size, stride, padding = (int(node.intrinsic.attribute(f"{of}_{axis}")) for of in _NUMBERS)
     begin = place * stride - padding
     first, end = maximum(begin, 0), minimum(begin + size, extent)
     if isinstance(kernel.op, Pool2dOp) and kernel.op.count_padding:
