@@ -197,6 +197,17 @@ def biased(node: Node, **fields: Any) -> Node:
     return replace(node, epilogue=replace(node.epilogue, operands=(replace(operand, offset=offset),)))
 
 
+def epilogue_of(node: Node, **changes: Callable[[Any], Any]) -> Node:
+    if not isinstance(node, MicroKernel) or node.epilogue is None:
+        return node
+    fields = {name: change(getattr(node.epilogue, name)) for name, change in changes.items()}
+    return replace(node, epilogue=replace(node.epilogue, **fields))
+
+
+def one_column(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(replace(operand, extent=(*operand.extent[:-1], Const(1))) for operand in operands)
+
+
 MUTANTS: dict[str, Callable[[Node], Node]] = {
     "the group of another part": lambda n: said(
         n, "group", lambda value: Lookup(value.table, value.index + 1) if isinstance(value, Lookup) else value
@@ -221,6 +232,12 @@ MUTANTS: dict[str, Callable[[Node], Node]] = {
     ),
     "the bias of the first group": lambda n: biased(n, group=Const(0)),
     "the bias of the first columns": lambda n: biased(n, column=Const(0)),
+    "one bias for all columns": lambda n: epilogue_of(n, operands=one_column),
+    "another expression": lambda n: epilogue_of(n, expr=lambda expr: expr + 1.0),
+    "no bias": lambda n: epilogue_of(n, expr=lambda _: Input(0), operands=lambda _: ()),
+    "the matrices for a bias": lambda n: epilogue_of(
+        n, operands=lambda operands: tuple(replace(operand, buffer="b") for operand in operands)
+    ),
     "one for zero": lambda n: replace(n, expr=Constant(1.0)) if isinstance(n, PointwiseTile) else n,
     "no zeros": lambda n: replace(n, otherwise=Block(nodes=())) if isinstance(n, If) else n,
     "products for rows of none": lambda n: (

@@ -2,14 +2,15 @@
 
 What the tables say is the caller's: the host checks it (:class:`tracea.semantic.tile_kernel.Table`), and the proofs
 take that for granted. That the parts' tiles are all of the result, each once, is a matter of coverage, and that a sum
-covers K once one of the reduction; what is left is which matrix and which bias a tile takes.
+covers K once one of the reduction; what is left is which matrix and which bias a tile takes, and that its sums are
+finished as the op says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracea.core.expr import Constant
+from tracea.core.expr import Constant, Input
 from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.semantic.group_tables import GroupTables
 from tracea.semantic.index import Index, Lookup
@@ -35,8 +36,8 @@ def prove_groups(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
     """Prove that every tile of a grouped product takes its own group's matrix and bias, and that all else is zero.
 
     Raises:
-        ProofFailed: a tile's rows were not shown to be of the part whose group it takes, or what is stored for rows of
-        no group is not zero.
+        ProofFailed: a tile's rows were not shown to be of the part whose group it takes, its epilogue is not the op's,
+        or what is stored for rows of no group is not zero.
     """
     if not isinstance(kernel.op, GroupedGemmOp):
         return
@@ -63,10 +64,24 @@ def _product(kernel: TileKernel, sites: Sequence[Site], site: Site, node: MicroK
     target = node.epilogue.target if node.epilogue and node.epilogue.target else node.c
     result = site.box(target)
     _within(site, result, tables, entry.index)
+    _finished(kernel, site, node)
     for operand in node.epilogue.operands if node.epilogue else ():
         if isinstance(operand, Region):
             _bias(site, site.box(operand), result, entry)
     return Fact("groups", site.label, f"rows of part {entry.index} take the matrix of group {entry}")
+
+
+def _finished(kernel: TileKernel, site: Site, node: MicroKernel) -> None:
+    """Show that a tile's epilogue is the op's expression of the sums and of its bias, if it has one."""
+    op, call = kernel.op, node.epilogue
+    assert isinstance(op, GroupedGemmOp)
+    given = [buffer.name for buffer in kernel.buffers if buffer.role in (BufferRole.INPUT, BufferRole.CONSTANT)]
+    read = (
+        [operand.buffer if isinstance(operand, Region) else operand.name for operand in call.operands] if call else []
+    )
+    expr = call.expr if call else Input(0)
+    if expr != op.expr or (read != given[2:] and expr != Input(0)):
+        raise refuse("groups", site.label, f"stores {expr} of {read}, the op's is {op.expr} of {given[2:]}")
 
 
 def _bias(site: Site, bias: Box, result: Box, entry: Lookup) -> None:
