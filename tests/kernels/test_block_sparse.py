@@ -248,6 +248,21 @@ def test_a_planted_mistake_in_a_product_of_all_lines_is_refused(mutant: str) -> 
         prove(wrong)
 
 
+@pytest.mark.parametrize("name", ["sparse_bf16", "amx_sparse_bf16"])
+def test_sums_that_are_not_stored_as_they_are_are_refused(name: str) -> None:
+    kernel = build(TILES[name] if name in TILES else VECTORS[name], "amx" if name in TILES else "avx512").kernel
+    assert prove(kernel).facts
+
+    def more(node: Node) -> Node:
+        if not isinstance(node, RunProduct):
+            return node
+        assert node.epilogue is not None
+        return product(node, epilogue=replace(node.epilogue, expr=node.epilogue.expr + 1.0))
+
+    with pytest.raises(ProofFailed, match="as they are"):
+        prove(changed(kernel, more))
+
+
 def test_a_product_on_tiles_is_compiled_for_the_tiles() -> None:
     # Without the flags its text is as right, on arrays in place of tiles, and a thousand times slower.
     assert build(TILES["amx_sparse_wide"], "amx").source.isa == "amx"

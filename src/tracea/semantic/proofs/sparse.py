@@ -5,13 +5,14 @@ takes that for granted. It shows the rest. Block ``e`` of the panels is what the
 ``line[e]``; a product reads all blocks of one run, its tile lies in that run's line, and the other factor's panels are
 its chunk of the tile's rows. A product of several lines does so for each, in the columns of that line.
 So the tile is the sum over the line's blocks of ``a[:, steps of e] · b[e]``: nothing else is in it, and nothing twice,
-since the chunks cover the depth once and the steps of a run ascend within its chunk.
+since the chunks cover the depth once and the steps of a run ascend within its chunk. It is stored as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracea.core.expr import Input
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.semantic.index import Const, Index, Lookup, ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
@@ -39,7 +40,8 @@ def prove_sparse(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
     """Prove that every product over listed blocks sums the blocks of its tile's line.
 
     Raises:
-        ProofFailed: the blocks, the line, the rows or the steps were not shown to be those of the tile.
+        ProofFailed: the blocks, the line, the rows or the steps were not shown to be those of the tile, or its sums are
+        not stored as they are.
     """
     for site in sites:
         if isinstance(site.node, RunProduct):
@@ -52,6 +54,8 @@ def _product(kernel: TileKernel, sites: Sequence[Site], site: Site, node: RunPro
         raise refuse("sparse", site.label, f"blocks of {node.size} steps, the op is {type(op).__name__}")
     if not all(table in kernel.tables for table in node.runs.tables):
         raise refuse("sparse", site.label, "its tables are not those of the kernel, or have other ranges")
+    if node.epilogue is not None and (node.epilogue.expr != Input(0) or node.epilogue.operands):
+        raise refuse("sparse", site.label, f"stores {node.epilogue.expr}, the op's result is the sums as they are")
     target = node.epilogue.target if node.epilogue is not None else None
     result = site.box(node.c if target is None else target)
     _rows(kernel, sites, site, node, result)
