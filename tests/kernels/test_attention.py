@@ -207,6 +207,7 @@ PARTS = {
     "no sum of parts": (AttentionCombine, lambda node: None),
     "parts of another head": (AttentionCombine, lambda node: replace(node, state=moved_state(node.state, 0))),
     "a state of another part": (AttentionStep, lambda node: replace(node, state=moved_state(node.state, 3))),
+    "totals of one query for all": (AttentionCombine, lambda node: replace(node, state=of_one_query(node.state))),
     "no barrier": (Barrier, lambda node: None),
     "a key too few": (For, lambda node: replace(node, extent=maximum(0, node.extent - 1))),
     "keys of the next part": (For, lambda node: replace(node, extent=node.extent + 1)),
@@ -219,6 +220,11 @@ def moved_state(state: AttentionState, axis: int) -> AttentionState:
     return AttentionState(peaks=peaks, totals=totals, sums=sums)
 
 
+def of_one_query(state: AttentionState) -> AttentionState:
+    extent = (*state.totals.extent[:-2], Const(1), *state.totals.extent[-1:])
+    return replace(state, totals=replace(state.totals, extent=extent))
+
+
 @pytest.mark.parametrize("mistake", PARTS)
 def test_a_mistake_with_parts_is_refused(mistake: str) -> None:
     kernel = build(CASES["decode_parts"], "avx512").kernel
@@ -226,6 +232,30 @@ def test_a_mistake_with_parts_is_refused(mistake: str) -> None:
     kind, change = PARTS[mistake]
     with pytest.raises(ProofFailed):
         prove(changed(kernel, kind, change))
+
+
+@pytest.mark.parametrize("name", ["attention_alibi", "decode_alibi"])
+def test_operands_of_a_score_in_another_order_are_refused(name: str) -> None:
+    kernel = build(CASES[name], "avx512").kernel
+    assert prove(kernel).about("attention")
+
+    def reversed_operands(node: Node) -> Node:
+        assert isinstance(node, AttentionStep)
+        return replace(node, operands=node.operands[::-1])
+
+    with pytest.raises(ProofFailed, match="operands"):
+        prove(changed(kernel, AttentionStep, reversed_operands))
+
+
+@pytest.mark.parametrize("name", ["attention_copied", "attention_causal_window", "decode_parts"])
+def test_values_where_the_op_has_its_keys_are_refused(name: str) -> None:
+    """Arguments are bound in the order of the buffers, and keys and values may well have one shape."""
+    kernel = build(CASES[name], "avx512").kernel
+    assert prove(kernel).about("attention")
+    q, k, v, *others = kernel.buffers
+    assert (k.name, v.name) == ("k", "v")
+    with pytest.raises(ProofFailed, match="queries, keys and values"):
+        prove(replace(kernel, buffers=(q, v, k, *others)))
 
 
 @pytest.mark.parametrize("isa", run_isas()[:2])

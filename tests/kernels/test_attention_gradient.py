@@ -18,11 +18,11 @@ from tracea.core.expr import Constant, Input
 from tracea.core.op import AttentionGradientOp, PairSpans
 from tracea.core.reference import evaluate
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidOp, InvalidSchedule, InvalidShape
+from tracea.errors import InvalidOp, InvalidSchedule, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
 from tracea.semantic.index import Const, Var, maximum
-from tracea.semantic.nodes import Block, For, Pack, PointwiseTile
+from tracea.semantic.nodes import Block, For, Node, Pack, PointwiseTile
 from tracea.semantic.nodes_attention import AttentionStart
 from tracea.semantic.nodes_attention_gradient import (
     AttentionDeltas,
@@ -31,6 +31,7 @@ from tracea.semantic.nodes_attention_gradient import (
     AttentionSlopeEnd,
 )
 from tracea.semantic.proofs import prove
+from tracea.semantic.rewrite import edited, places
 from tracea.targets import load
 
 CASES = {case.name: case for case in gradient_cases()}
@@ -185,3 +186,12 @@ def test_what_gradients_are_not_of_is_refused() -> None:
     schedule = variant.default_schedule(op, target)
     with pytest.raises(InvalidSchedule, match="registers"):
         variant.build(op, schedule.with_values(mr=20, nv=3), target)
+
+
+@pytest.mark.parametrize("kind", [AttentionPeaks, AttentionGradient])
+def test_operands_of_a_score_in_another_order_are_refused(kind: type[Node]) -> None:
+    kernel = build(CASES["gradient_alibi"], "avx512").kernel
+    assert prove(kernel).about("attention")
+    (place, node) = next((place, node) for place, node in places(kernel.body) if isinstance(node, kind))
+    with pytest.raises(ProofFailed, match="operands"):
+        prove(edited(kernel, place, replace(node, operands=node.operands[::-1])))

@@ -133,8 +133,11 @@ def _result_of(kernel: TileKernel, step: Site, node: AttentionStep, end: Site) -
         *zip(theirs.extent[heads:], map(end.canonical, kernel.buffer(theirs.buffer).shape[heads:]), strict=True),
     ]
     for region in (end.node.state.totals, end.node.state.sums):
-        agreed += zip(end.box(region).offset[: heads + 1], theirs.offset[: heads + 1], strict=True)
-        agreed += zip(end.box(region).extent[: heads + 1], theirs.extent[: heads + 1], strict=True)
+        box, sizes = end.box(region), map(end.canonical, kernel.buffer(region.buffer).shape[heads:])
+        agreed += zip(box.offset[:heads], theirs.offset[:heads], strict=True)
+        agreed += zip(box.extent[:heads], theirs.extent[:heads], strict=True)
+        agreed += [(offset, zero) for offset in box.offset[heads:]]
+        agreed += zip(box.extent[heads:], sizes, strict=True)
     for region in (node.state.totals, node.state.sums):
         agreed += zip(step.box(region).offset[: heads + 1], ours.offset[: heads + 1], strict=True)
     if any(left != right for left, right in agreed):
@@ -232,6 +235,10 @@ def _aligned(
         *(("first element of a row", box.offset[-1], zero) for box in (queries, keys, values, result)),
     ]
     heads = (("queries", queries), ("keys", keys), ("values", values))
+    read = [box.buffer for _, box in heads]
+    given = [buffer.name for buffer in kernel.buffers if buffer.role is BufferRole.INPUT]
+    if read != given[: len(read)]:
+        raise refuse("attention", site.label, f"queries, keys and values are {read}, the op's {given[: len(read)]}")
     for what, box in heads:  # (batch, key head, …): keys have no axis for the heads that share them
         theirs = box.offset[:-2]
         pairs += [
@@ -256,7 +263,15 @@ def operands_aligned(
     queries: Box,
     keys: Box,
 ) -> list[tuple[str, Polynomial, Polynomial]]:
-    """Return what has to be equal so that a score's operands are those of a block's pairs: names and both sides."""
+    """Return what has to be equal so that a score's operands are those of a block's pairs: names and both sides.
+
+    Raises:
+        ProofFailed: they are not the last buffers that the kernel is given, in their order.
+    """
+    given = [buffer.name for buffer in kernel.buffers if buffer.role is BufferRole.INPUT]
+    read, named = [region.buffer for region in node.operands], given[len(given) - len(node.operands) :]
+    if read != named:
+        raise refuse("attention", site.label, f"the score's operands are {read}, the op's {named}")
     pairs: list[tuple[str, Polynomial, Polynomial]] = []
     wanted = (*head, queries.offset[-2], keys.offset[-2])
     extents = (*(_ONE for _ in head), site.canonical(node.rows), keys.extent[-2])
