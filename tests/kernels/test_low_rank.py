@@ -270,7 +270,17 @@ TILE_MUTANTS: dict[str, Callable[[Node], Node]] = {
         if isinstance(n, Pack) and n.source.buffer == "b"
         else n
     ),
+    "one row of the inner product is split": lambda n: first_of(n, "inner", 0),
+    "one column of a factor is split": lambda n: first_of(n, "a", 1),
 }
+
+
+def first_of(node: Node, operand: str, axis: int) -> Node:
+    """One line of an operand for a panel of lines: what follows is zeros, in as many panels as before."""
+    if not isinstance(node, Pack) or node.source.buffer != operand:
+        return node
+    extent = tuple(Const(1) if at == axis else size for at, size in enumerate(node.source.extent))
+    return replace(node, source=replace(node.source, extent=extent))
 
 
 def shorter(node: MicroKernel, operand: str, axis: int) -> MicroKernel:

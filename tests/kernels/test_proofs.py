@@ -18,7 +18,7 @@ from tracea.errors import ProofFailed
 from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_offsets
 from tracea.kernels.registry import VARIANTS, find
 from tracea.semantic.interpreter import interpret
-from tracea.semantic.nodes import Barrier, Block, For, Node, ReduceTile
+from tracea.semantic.nodes import Barrier, Block, For, MicroKernel, Node, ReduceTile
 from tracea.semantic.proofs import prove
 from tracea.semantic.rewrite import edited, places
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
@@ -143,6 +143,15 @@ def test_a_reduction_of_more_than_its_input_is_refused(name: str, axis: int) -> 
     assert prove(kernel).facts
     with pytest.raises(ProofFailed, match="ReduceTile"):
         prove(edited(kernel, place, replace(tile, shape=shape)))
+
+
+@pytest.mark.parametrize("name", ["low_rank", "dot_columns"])
+def test_granules_of_an_operand_that_is_read_in_place_are_its_own_steps(name: str) -> None:
+    kernel = build(CASES[name], "avx512").kernel
+    tiles = [(place, node) for place, node in places(kernel.body) if isinstance(node, MicroKernel)]
+    assert tiles
+    for place, node in tiles:
+        assert prove(edited(kernel, place, replace(node, granule=2))).about("reduction")
 
 
 def test_a_mean_divided_by_another_number_is_refused() -> None:

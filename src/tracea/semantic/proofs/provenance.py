@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracea.semantic.index import FloorDiv
+from tracea.semantic.index import FloorDiv, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import CopyTile, Pack
 from tracea.semantic.nodes_async import AsyncCopy, TmaCopy
 from tracea.semantic.nodes_halo import Halo
-from tracea.semantic.proofs.tiling import stride_of
+from tracea.semantic.proofs.tiling import hull, stride_of
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
@@ -88,12 +88,20 @@ def origin(kernel: TileKernel, sites: Sequence[Site], reader: Site, box: Box) ->
         if node.is_split and not whole:
             return None
         one_panel = box.extent[-3].constant == 1
+        packed = source
         # Panels of several iterations: their lines have to follow each other in the source as the panels do here.
         for loop in inner if not one_panel else ():
             pitch = stride_of(target.offset[-3], loop)
             if pitch.terms and stride_of(source.offset[lines], loop) != pitch * node.panel:
                 return None
-        extents[lines] = box.extent[-1] if one_panel and not node.is_split else box.extent[-3] * node.panel
+            united = hull(packed, (loop,), writer.unguarded) if pitch.terms else None
+            packed = packed if united is None else united[0]
+        # Of the last panel only so many lines are the source's: zeros follow, which stand for none of it.
+        held = packed.extent[lines] - local[-3] * node.panel - local[-1]
+        which = {loop.var.name: value.to_index() for loop, value in solved.items()}
+        held = normalize(held.to_index().substitute(which))
+        reach = box.extent[-1] if one_panel and not node.is_split else box.extent[-3] * node.panel
+        extents[lines] = normalize(minimum(reach.to_index(), held.to_index()))
         extents[depth] = box.extent[-2]
         return Origin(Box(source.buffer, tuple(offsets), tuple(extents)), packed=True)
     one = Polynomial.of(1)

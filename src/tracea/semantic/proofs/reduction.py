@@ -143,8 +143,11 @@ def _wide_enough(site: Site, node: MicroKernel, b: Origin, result: Box, tall: Po
 
 
 def _is_granular(node: MicroKernel, b: Origin) -> bool:
-    """Whether b is a constant in panels of whole granules, several of them in one region."""
-    return node.granule > 1 and not b.packed
+    """Whether b is a constant in panels of whole granules, several of them in one region.
+
+    A region of two axes is a matrix, of which a routine reads no more steps than there are (``nodes.in_granules``).
+    """
+    return node.granule > 1 and not b.packed and len(b.box.offset) >= 3
 
 
 def _width(node: MicroKernel) -> int:
