@@ -220,3 +220,19 @@ def test_a_final_that_is_killed_while_it_is_written_is_none(monkeypatch: pytest.
     monkeypatch.setattr(final, "_retime", retime)
     run_final(op, TARGET, constants=(), threads=1, seed=1)
     assert final.has_final(op, 1)
+
+
+def test_trials_that_no_final_knew_get_one_though_there_was_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=34, n=38, k=27)
+    schedules = searched(op, [2.0, 2.1])
+    monkeypatch.setattr(final, "_ranked", Races(dict.fromkeys(schedules, 2.0)))
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert final.has_final(op, 1)
+    more = searched(op, [2.0, 2.1, 1.0])  # and Ctrl-C in the final
+    assert not final.has_final(op, 1)
+    monkeypatch.setattr(final, "_ranked", Races({**dict.fromkeys(more, 2.0), more[2]: 1.0}))
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert final.has_final(op, 1)
+    chosen = decision_for(op, TARGET, threads=1, library=False).schedule
+    assert chosen is not None
+    assert chosen.key == more[2]

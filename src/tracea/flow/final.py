@@ -41,6 +41,7 @@ _FINALISTS: Final = 3
 _HEATS: Final = 3
 _DISPROVED: Final = 1.25  # times what the search said: then its times hold for nobody
 _LIMITS: Final = Limits(seconds=600.0)
+_NEWEST: Final = "newest_trial"  # of a comparison: the latest trial that it knew; without one it is from before
 LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
 
 
@@ -109,8 +110,13 @@ def final_times(op: Op, threads: int, constants: Sequence[int] = ()) -> tuple[Fi
 
 
 def has_final(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:
-    """Whether schedules of ``op`` were compared in a final on this machine."""
-    return any(trial.retimed_ms is not None for trial in verified(op, threads, constants))
+    """Whether schedules of ``op`` were compared in a final on this machine, and it knew all that are verified now.
+
+    One that was interrupted leaves trials that none knew, whatever an earlier one said.
+    """
+    found = verified(op, threads, constants)
+    known = [trial.comparison.get(_NEWEST, math.inf) for trial in found if trial.retimed_ms is not None]
+    return bool(known) and max(known) >= _newest(found)
 
 
 def is_in_doubt(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:
@@ -156,6 +162,7 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
     if not heats:
         return  # ended from outside: what the last final said still holds, and there will be another
     decisive = next((heat for heat in reversed(heats) if heat.has_finisher), heats[-1])
+    newest = {_NEWEST: float(_newest(earlier))}
     with store().at_once():  # half a final would decide, and two at once would mix
         for trial in verified(op, threads, constants):  # another process may have had one meanwhile
             if trial.retimed_ms is not None:
@@ -163,12 +170,12 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         for heat in heats:
             for trial, outcome in heat.ours:
                 if not outcome.is_ok:
-                    _record(trial.record.key, trial.record.schedule, seed, outcome)
+                    _record(trial.record.key, trial.record.schedule, seed, outcome, newest)
         for trial, outcome in decisive.ours:
             if outcome.is_ok:
-                _retime(trial.id, outcome)
+                _retime(trial.id, outcome, newest)
         for name, outcome in decisive.libraries:
-            _record(study_key(op, name, threads, constants), {}, seed, outcome)
+            _record(study_key(op, name, threads, constants), {}, seed, outcome, newest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +347,14 @@ def _ranked(function: IsolatedFunction, request: Request) -> list[Outcome]:
     return outcomes
 
 
-def _record(key: StudyKey, schedule: dict[str, Value], seed: int, outcome: Outcome) -> None:
+def _newest(found: Iterable[StoredTrial]) -> int:
+    """Return the number of the latest of our trials, 0 where there is none; a library's are made by finals."""
+    return max((trial.id for trial in found if _is_ours(trial)), default=0)
+
+
+def _record(
+    key: StudyKey, schedule: Mapping[str, Value], seed: int, outcome: Outcome, newest: Mapping[str, float]
+) -> None:
     """Keep what the final says of a library, or of a schedule that failed it, which no longer counts."""
     if outcome.was_killed:
         return
@@ -355,12 +369,13 @@ def _record(key: StudyKey, schedule: dict[str, Value], seed: int, outcome: Outco
     )
     number = store().add(record)
     if outcome.is_ok:
-        _retime(number, outcome)
+        _retime(number, outcome, newest)
 
 
-def _retime(number: int, outcome: Outcome) -> None:
-    """Note by which latency a candidate ranks, as the race decided, and which was measured."""
-    store().retime(number, _ranked_ms(outcome), median_ms=outcome.latency_ms, comparison=outcome.metrics)
+def _retime(number: int, outcome: Outcome, newest: Mapping[str, float]) -> None:
+    """Note by which latency a candidate ranks, as the race decided, which was measured, and what the final knew."""
+    comparison = {**outcome.metrics, **newest}
+    store().retime(number, _ranked_ms(outcome), median_ms=outcome.latency_ms, comparison=comparison)
 
 
 def _candidate(trial: StoredTrial) -> Candidate:
