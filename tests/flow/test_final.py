@@ -10,7 +10,7 @@ import pytest
 import tracea
 from tracea.core.op import GemmOp, Op
 from tracea.doctor import host
-from tracea.flow import final
+from tracea.flow import final, history
 from tracea.flow.compile import decision_for
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import final_times, is_in_doubt, run_final
@@ -236,3 +236,17 @@ def test_trials_that_no_final_knew_get_one_though_there_was_one_before(monkeypat
     chosen = decision_for(op, TARGET, threads=1, library=False).schedule
     assert chosen is not None
     assert chosen.key == more[2]
+
+
+@pytest.mark.skipif(not final.rivals(GemmOp.of(m=8, n=8, k=8), TARGET), reason="no library is installed")
+def test_another_version_of_a_library_gets_a_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=35, n=38, k=27)
+    schedules = searched(op, [2.0, 2.1])
+    monkeypatch.setattr(final, "_ranked", Races(dict.fromkeys(schedules, 2.0)))
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert final.has_final(op, 1)
+    assert set(history.known_variants(op, 1)) == {VARIANT, "library.gemm"}
+    monkeypatch.setattr(history, "torch_version", lambda: "another")
+    assert set(history.known_variants(op, 1)) == {VARIANT}
+    assert not final.has_final(op, 1)
+    assert history.recalled(op, 1) == ()

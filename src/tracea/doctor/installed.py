@@ -6,13 +6,14 @@ import importlib.util
 import re
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from tracea.errors import ToolchainMissing
 
-__all__ = ["INSTALL_TORCH", "TorchInstall", "require_torch", "torch_install"]
+__all__ = ["INSTALL_TORCH", "TorchInstall", "require_torch", "torch_install", "torch_version"]
 
 INSTALL_TORCH: Final = "pip install 'torch>=2.11,<2.15'"  # the extra of pyproject.toml
 _BLAS: Final = re.compile(r"BLAS_INFO=(\w+)")
@@ -55,6 +56,18 @@ def torch_install() -> TorchInstall | None:
         return None
     folder = Path(spec.origin).parent
     return TorchInstall(version=version, blas=_blas_of(folder), path=folder, loaded=False)
+
+
+@cache
+def torch_version() -> str:
+    """Return the version of the installed PyTorch as its package says it, loaded or not; empty where there is none.
+
+    A module that is loaded names its build as well (+cpu), which its package may not: the two are no two versions.
+    """
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return str(getattr(sys.modules.get("torch"), "__version__", ""))
 
 
 def _of_module(torch: Any) -> TorchInstall:

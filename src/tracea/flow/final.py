@@ -20,10 +20,10 @@ from typing import Final
 import msgspec
 
 from tracea.core.op import Op
-from tracea.doctor import decide
+from tracea.doctor import decide, host
 from tracea.flow.compile import excluded
 from tracea.flow.evaluate import Candidate, Request
-from tracea.flow.history import schedule_of, store, study_key, verified
+from tracea.flow.history import schedule_of, store, study_key, tried, verified
 from tracea.flow.phases import phase
 from tracea.kernels.registry import find
 from tracea.optimizer.isolation import IsolatedFunction, Limits
@@ -31,7 +31,7 @@ from tracea.optimizer.space import Value
 from tracea.optimizer.storage import StoredTrial, StudyKey, TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
 from tracea.profiler.duration import shown_us
-from tracea.targets.target import Target
+from tracea.targets.target import Target, for_threads
 
 __all__ = ["LIBRARY_MODULES", "FinalTime", "final_times", "has_final", "is_in_doubt", "rivals", "run_final"]
 
@@ -110,13 +110,16 @@ def final_times(op: Op, threads: int, constants: Sequence[int] = ()) -> tuple[Fi
 
 
 def has_final(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:
-    """Whether schedules of ``op`` were compared in a final on this machine, and it knew all that are verified now.
+    """Whether schedules of ``op`` were compared in a final on this machine, and it knew all that compete now.
 
-    One that was interrupted leaves trials that none knew, whatever an earlier one said.
+    One that was interrupted leaves trials that none knew, whatever an earlier one said; so does another version of a
+    library.
     """
     found = verified(op, threads, constants)
     known = [trial.comparison.get(_NEWEST, math.inf) for trial in found if trial.retimed_ms is not None]
-    return bool(known) and max(known) >= _newest(found)
+    if not known or max(known) < _newest(found):
+        return False
+    return all(tried(op, name, threads, constants) for name in rivals(op, for_threads(host(), threads), constants))
 
 
 def is_in_doubt(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:

@@ -15,6 +15,7 @@ from filelock import FileLock
 from tracea import __version__
 from tracea.core.op import Op
 from tracea.doctor import Fingerprint, Known, identify, probe_machine
+from tracea.doctor.installed import torch_version
 from tracea.doctor.policy import Winner, similarity
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidSchedule
 from tracea.kernels.registry import VARIANTS
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _RECALLED: Final = 3  # as many as meet in a final
+_LIBRARIES: Final = {variant.id: variant for variant in VARIANTS if variant.is_library}
 
 
 @lru_cache(maxsize=8)
@@ -135,40 +137,51 @@ def study_key(op: Op, variant: str, threads: int, constants: Iterable[int] = ())
     """Return the identity of one op's search of one variant on this machine with this toolchain.
 
     With a constant operand that can be packed ahead it is another search: other variants compete, and what was
-    measured without the constant says nothing of them.
+    measured without the constant says nothing of them. A library of another version is another one.
     """
     identity = _identity()
+    library = {"torch": torch_version()} if variant in _LIBRARIES else {}
     return StudyKey(
         op_key=op.key,
         variant=variant,
         constants=packable(op, constants),
         hardware={"fingerprint": identity.hardware, "threads": threads},
-        toolchain={"fingerprint": identity.toolchain, "tracea": __version__},
+        toolchain={"fingerprint": identity.toolchain, "tracea": __version__, **library},
     )
 
 
 def verified(op: Op, threads: int, constants: Iterable[int] = ()) -> list[StoredTrial]:
     """Return the trials of ``op`` that ended well here, oldest first, without schedules that failed later."""
-    key = study_key(op, "", threads, constants)
-    found = _asked(lambda kept: _trials(kept, key))
+    found = _trials(op, threads, constants)
     last = _last_said(found)
     return [trial for trial in found if trial.record.outcome.is_ok and last[_tried(trial)]]
 
 
 def refused(op: Op, threads: int, constants: Iterable[int] = ()) -> frozenset[tuple[str, Schedule]]:
     """Return the variants of ``op`` with the schedule of which the last that was said here is a failure."""
-    key = study_key(op, "", threads, constants)
-    last = _last_said(_asked(lambda kept: _trials(kept, key)))
+    last = _last_said(_trials(op, threads, constants))
     return frozenset(schedule for schedule, is_ok in last.items() if not is_ok)
 
 
-def _trials(kept: TrialStore, key: StudyKey) -> list[StoredTrial]:
-    return kept.find(
-        op_key=key.op_key,
-        constants=key.constants,
-        hardware=key.hardware_fingerprint,
-        toolchain=key.toolchain_fingerprint,
-    )
+def _trials(op: Op, threads: int, constants: Iterable[int]) -> list[StoredTrial]:
+    """Return what was tried of ``op`` here, oldest first: ours, and the libraries' installed versions."""
+    key = study_key(op, "", threads, constants)
+    keys = [
+        study_key(op, name, threads, constants) for name, each in _LIBRARIES.items() if isinstance(op, each.op_type)
+    ]
+
+    def ask(kept: TrialStore) -> list[StoredTrial]:
+        found = kept.find(
+            op_key=key.op_key,
+            constants=key.constants,
+            hardware=key.hardware_fingerprint,
+            toolchain=key.toolchain_fingerprint,
+        )
+        ours = (trial for trial in found if trial.record.key.variant not in _LIBRARIES)
+        theirs = (trial for each in keys for trial in kept.find(study=each))
+        return sorted((*ours, *theirs), key=lambda trial: trial.id)
+
+    return _asked(ask)
 
 
 def recalled(op: Op, threads: int, constants: Iterable[int] = ()) -> tuple[tuple[str, Mapping[str, Value]], ...]:

@@ -105,7 +105,7 @@ def _fastest(trials: Sequence[StoredTrial]) -> tuple[float, StoredTrial] | None:
     studies: dict[tuple[object, ...], list[StoredTrial]] = {}
     for trial in trials:
         key = trial.record.key
-        place = key.constants, key.hardware_fingerprint
+        place = key.constants, key.hardware_fingerprint, "torch" in key.toolchain  # a library's has its version
         latest[place] = key.toolchain_fingerprint
         studies.setdefault((*place, key.toolchain_fingerprint), []).append(trial)
     found = [fastest(studies[*place, toolchain]) for place, toolchain in latest.items()]
