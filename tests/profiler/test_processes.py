@@ -34,6 +34,10 @@ def pages(count, size):
         bytearray(size)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
+def warn():
+    os.write(2, b"caf\\xe9")
+    return 5
+
 def fail():
     raise ValueError("the reason")
 
@@ -93,3 +97,7 @@ def test_a_process_that_hangs_is_ended(module: str) -> None:
 def test_a_name_that_is_no_function_is_refused(name: str) -> None:
     with pytest.raises(InvalidOption, match="module:function"):
         run_in_processes(name, {})
+
+
+def test_a_warning_in_another_encoding_loses_no_result(module: str) -> None:
+    assert run_in_processes(f"{module}:warn", {}, processes=1) == [5]

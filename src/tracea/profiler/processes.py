@@ -74,7 +74,8 @@ def _run(function: str, request: dict[str, Any], variables: dict[str, str], limi
             done = subprocess.run(
                 command,
                 input=json.dumps(request),
-                text=True,
+                encoding="utf-8",
+                errors="replace",  # a library's warning in another encoding is no reason to lose what was measured
                 capture_output=True,
                 env={**os.environ, **variables},
                 timeout=limit_s,
