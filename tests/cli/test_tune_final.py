@@ -136,7 +136,7 @@ def raced(first: str, second: str) -> Tuned:
     ("first", "second", "said"),
     [
         ("gemm.packed", "library.gemm", "library.gemm was timed in a process of its own; it competes"),
-        ("library.gemm", "gemm.packed", "and runs there: it was the fastest"),
+        ("library.gemm", "gemm.packed", "and runs there: it was first, in a tie\n"),
     ],
 )
 def test_tune_says_which_times_decide_and_rejects_nobody_who_took_part(
@@ -152,6 +152,15 @@ def test_tune_says_which_times_decide_and_rejects_nobody_who_took_part(
     assert "rejected gemm.prepacked: not constant" in final
     assert "rejected library.gemm" not in text
     assert said in final
+    assert ("the fastest measured: 2 µs" in final) is (first == "gemm.packed")
+
+
+def test_a_tie_has_one_first_and_nobody_is_called_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
+    alike = replace(TIE, variant="gemm.packed")
+    tune_verb._print(tuned(FIRST, alike), 5)
+    text = capsys.readouterr().out
+    assert "gemm.packed (137.9 µs, a tie with gemm.packed mr=8 (138.5 µs): the race could not tell them apart)" in text
+    assert "the fastest measured" not in text
 
 
 def test_tune_says_which_gates_refused_a_library(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,9 @@ def test_a_measurement_beats_every_score() -> None:
     assert decision.reason == "the fastest measured: 10 µs"
     assert [candidate.variant for candidate in decision.candidates] == ["library", "packed", "small"]
     assert decision.flip == "packed 20.0% faster than measured"
+    disturbed = {name: replace(each, is_disturbed=True) for name, each in known.items()}
+    reason = "the fastest measured: 10 µs; in doubt: other programs disturbed most rounds of its final"
+    assert decide(GEMM, AVX512, variants=ALL, known=disturbed).reason == reason
     faster = {**known, "packed": Known(schedule=Schedule(kc=64), latency_us=9.0)}
     assert decide(GEMM, AVX512, variants=ALL, known=faster).schedule == Schedule(kc=64)
 

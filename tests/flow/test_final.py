@@ -130,6 +130,8 @@ def test_a_final_is_in_doubt_where_it_was_disturbed_or_could_not_tell(
     monkeypatch.setattr(final, "_ranked", Races(dict(zip(schedules, [1.0, 1.1], strict=True)), metrics))
     run_final(op, TARGET, constants=(), threads=1, seed=1)
     assert is_in_doubt(op, 1) is expected
+    reason = decision_for(op, TARGET, threads=1, library=False).reason
+    assert ("other programs disturbed most rounds of its final" in reason) is (disturbed > 5.0)
 
 
 def test_the_winner_of_a_tie_meets_the_next_though_another_had_the_lower_median(

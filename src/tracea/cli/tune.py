@@ -246,16 +246,34 @@ def _tie(each: FinalTime, final: Sequence[FinalTime]) -> str:
 
 def _print_decision(tuned: Tuned) -> None:
     """Print what will run; a library that took part in the final without being loaded here is not rejected for that."""
+    from tracea.flow.explanation_text import tie_of_choice
+
     timed = [each.variant for each in tuned.final]
     absent = sorted({each.variant for each in tuned.decision.rejections} & set(timed))
     judged = {*absent, *tuned.refused_libraries}
     left = tuple(each for each in tuned.decision.rejections if each.variant not in judged)
-    print(replace(tuned.decision, rejections=left).explain())
+    reason = tie_of_choice(tuned.decision, tuned.final) or tuned.decision.reason
+    if timed and timed[0] in absent:  # which is faster, or ties: two are not the fastest
+        reason = reason.replace("the fastest measured", "the first of those that run here", 1)
+    print(replace(tuned.decision, rejections=left, reason=reason).explain())
     for name in absent:
-        ahead = "and runs there: it was the fastest" if name == timed[0] else "and loses there"
-        print(f"  {name} was timed in a process of its own; it competes where its library is loaded, {ahead}")
+        print(f"  {name} was timed in a process of its own; it competes where its library is loaded, and", end=" ")
+        print(_there(name, tuned.final))
     for name, because in tuned.refused_libraries.items():
         print(f"  {name} was not timed: in the final it failed: {because}")
+
+
+def _there(name: str, final: Sequence[FinalTime]) -> str:
+    """Say how a library stands where it is loaded."""
+    first, *others = final
+    if name != first.variant:
+        (found,) = (each for each in others if each.variant == name)
+        if found.is_unclear:
+            return f"is behind there: too noisy to tell it from {first.variant}"
+        return "is behind there, by the race's rule for ties" if found.is_tie else "loses there"
+    if any(each.is_unclear for each in others):
+        return "runs there: it was first, in doubt"
+    return f"runs there: it was {'first, in a tie' if any(each.is_tie for each in others) else 'the fastest'}"
 
 
 def _schedule_text(schedule: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tracea.semantic.schedule import Schedule
 
 __all__ = [
+    "DISTURBED",
     "FOR_NO_WORK",
     "NOT_EXCLUDED",
     "STATED",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 STATED: Final = "stated by the caller"  # the reason of a decision that the caller made
+DISTURBED: Final = "other programs disturbed most rounds of its final"  # what a reason in doubt ends with
 NOT_EXCLUDED: Final = "not excluded"  # the requirement that a variant does not meet which the caller left out
 # Variants for ops without any work: that one with work is not theirs goes without saying.
 FOR_NO_WORK: Final = frozenset({"gemm.empty"})
@@ -78,7 +80,7 @@ class Candidate:
 
     ``ranked_us`` is the time by which it ranks where a race decided a tie for another; None: as measured. ``shipped``
     says where and when the time was measured if that was not here; empty where it was. ``is_unclear``: the race was too
-    noisy to tell it from its winner.
+    noisy to tell it from its winner. ``is_disturbed``: other programs disturbed most of its rounds.
     """
 
     variant: str
@@ -87,6 +89,7 @@ class Candidate:
     ranked_us: float | None = None
     shipped: str = ""
     is_unclear: bool = False
+    is_disturbed: bool = False
 
     def ties_with(self, winner: Candidate) -> bool:
         """Whether both were measured and this one is no slower, so that only the race's tie put it behind."""

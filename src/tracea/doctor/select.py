@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from tracea.doctor.plan import FOR_NO_WORK, NOT_EXCLUDED, Candidate, Decision, Plan, Rejection, told_together
+from tracea.doctor.plan import DISTURBED, FOR_NO_WORK, NOT_EXCLUDED, Candidate, Decision, Plan, Rejection, told_together
 from tracea.errors import InvalidOption
 from tracea.profiler.duration import shown_us
 
@@ -32,7 +32,7 @@ class Known:
 
     ``ranked_us`` is the time by which it ranks where a race decided a tie for another; None: as measured. ``shipped``
     says where and when it was measured if that was not here: the time came with Tracea. ``is_unclear``: the race was
-    too noisy to tell it from its winner.
+    too noisy to tell it from its winner. ``is_disturbed``: other programs disturbed most of its rounds.
     """
 
     schedule: Schedule | None
@@ -40,6 +40,7 @@ class Known:
     ranked_us: float | None = None
     shipped: str = ""
     is_unclear: bool = False
+    is_disturbed: bool = False
 
     @property
     def rank_us(self) -> float:
@@ -99,6 +100,7 @@ def decide(
             ranked_us=past.ranked_us if past else None,
             shipped=past.shipped if past else "",
             is_unclear=past.is_unclear if past else False,
+            is_disturbed=past.is_disturbed if past else False,
         )
         fitting.append((variant, candidate))
     if not fitting:
@@ -239,16 +241,19 @@ def _default_schedule(variant: Variant, op: Op, target: Target | GpuTarget) -> S
 
 def _reason(winner: Candidate, fitting: Sequence[Candidate]) -> str:
     if winner.latency_us is not None:
+        doubt = f"; in doubt: {DISTURBED}" if winner.is_disturbed else ""
         unclear = [each.variant for each in fitting if each is not winner and each.is_in_doubt(winner)]
         if unclear:
             others = " and ".join(unclear)
-            return f"{shown_us(winner.latency_us)}, in doubt: the race was too noisy to tell it from {others}"
+            also = f"; {DISTURBED}" if winner.is_disturbed else ""
+            return f"{shown_us(winner.latency_us)}, in doubt: the race was too noisy to tell it from {others}{also}"
         tied = [each.variant for each in fitting if each is not winner and each.ties_with(winner)]
         if tied:
-            return f"{shown_us(winner.latency_us)}, a tie with {' and '.join(tied)}: the race could not tell them apart"
+            told = f"{' and '.join(tied)}: the race could not tell them apart{doubt}"
+            return f"{shown_us(winner.latency_us)}, a tie with {told}"
         if winner.shipped:
             return f"the fastest of those shipped with Tracea: {shown_us(winner.latency_us)}, {winner.shipped}"
-        return f"the fastest measured: {shown_us(winner.latency_us)}"
+        return f"the fastest measured: {shown_us(winner.latency_us)}{doubt}"
     if len(fitting) == 1:
         return "the only one that fits"
     return f"nothing was measured, and of the {len(fitting)} that can run it has the highest score, {winner.score:g}"

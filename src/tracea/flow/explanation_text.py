@@ -12,14 +12,14 @@ from tracea.kernels.registry import find
 from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from tracea.doctor.plan import Rejection
+    from tracea.doctor.plan import Decision, Rejection
     from tracea.flow.explanation import Explanation
     from tracea.flow.final import FinalTime
     from tracea.flow.graph_explanation import ExplainedKernel, GraphExplanation
 
-__all__ = ["render", "render_graph"]
+__all__ = ["render", "render_graph", "tie_of_choice"]
 
 _WIDTH: Final = 17
 
@@ -134,19 +134,19 @@ def _machine(found: Explanation) -> str:
     return _line("Machine", found.machine if is_gpu else f"{found.machine}, {_threads(found.threads)}")
 
 
-def _tied(found: Explanation) -> str:
+def tie_of_choice(decision: Decision, final: Sequence[FinalTime]) -> str:
     """Say with whom the choice ties in its final, schedules of its own variant included; empty where nothing is to add.
 
     A reason that names a doubt, or a tie between variants, says enough by itself. One behind others with whom it ties,
     and not with the first, is no tie with the choice; nor is one that was left out of this decision.
     """
-    if not found.final or not found.decision.reason.startswith("the fastest measured"):
+    if not final or not decision.reason.startswith("the fastest measured"):
         return ""
-    first, possible = found.final[0], {each.variant for each in found.decision.candidates}
-    tied = [each for each in found.final[1:] if each.variant in possible and _ties(each, first)]
+    first, possible = final[0], {each.variant for each in decision.candidates}
+    tied = [each for each in final[1:] if each.variant in possible and _ties(each, first)]
     if not tied:
         return ""
-    if (first.variant, dict(first.schedule)) != (found.decision.variant, dict(found.decision.schedule or {})):
+    if (first.variant, dict(first.schedule)) != (decision.variant, dict(decision.schedule or {})):
         return ""
     names = " and ".join(f"{_named(each)} ({shown_us(1e3 * each.latency_ms)})" for each in tied)
     return f"{shown_us(1e3 * first.latency_ms)}, a tie with {names}: the race could not tell them apart"
@@ -169,7 +169,7 @@ def _disturbed(found: Explanation) -> Iterator[str]:
 def _choice(found: Explanation) -> Iterator[str]:
     decision = found.decision
     kind = "a library's kernel" if find(decision.variant).is_library else "a kernel of Tracea"
-    yield _line("Chosen", f"{decision.variant}, {kind}: {_tied(found) or decision.reason}")
+    yield _line("Chosen", f"{decision.variant}, {kind}: {tie_of_choice(decision, found.final) or decision.reason}")
     yield from _disturbed(found)
     if decision.schedule:
         yield _line("Schedule", f"{decision.schedule.key}{'' if decision.measurement else ' (the default, not tuned)'}")

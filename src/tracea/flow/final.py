@@ -196,6 +196,13 @@ class _Heat:
         return min(((ms, name) for ms, name in times if ms is not None), default=(math.inf, ""))
 
     @property
+    def placed(self) -> list[tuple[float, str]]:
+        """All who have a time, as the race placed them: the latency that was measured, and whose it is."""
+        outcomes = (*((trial.record.key.variant, outcome) for trial, outcome in self.ours), *self.libraries)
+        done = sorted((each for each in outcomes if each[1].is_ok), key=lambda each: _ranked_ms(each[1]))
+        return [(outcome.latency_ms or math.inf, name) for name, outcome in done]
+
+    @property
     def killed(self) -> list[bool]:
         """Of everyone whether it was ended from outside."""
         return [outcome.was_killed for _, outcome in (*self.ours, *self.libraries)]
@@ -254,9 +261,10 @@ def _heats(
         )
         if any(heat.killed) if heats else all(heat.killed):
             break
-        ms, name = heat.fastest
-        if name:
-            phase(f"final: fastest {name}, {shown_us(1e3 * ms)} a call, judged and timed; near times are ties")
+        if placed := heat.placed:
+            ms, name = placed[0]
+            how = "fastest" if ms == heat.fastest[0] else "first"
+            phase(f"final: {how} {name}, {shown_us(1e3 * ms)} a call, judged and timed; near times are ties")
         heats.append(heat)
         raced += finalists
         slower = heat.slower if len(heats) > 1 else {}

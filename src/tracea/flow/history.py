@@ -309,7 +309,7 @@ def known_variants(op: Op, threads: int, constants: Iterable[int] = ()) -> dict[
         latency_ms = trial.rank_ms if trial.rank_ms is not None else trial.record.outcome.latency_ms
         assert latency_ms is not None  # a verified outcome has one
         variant, schedule = trial.record.key.variant, trial.record.schedule
-        _keep(best, variant, schedule, latency_ms, trial.median_ms, is_unclear=trial.is_unclear)
+        _keep(best, variant, schedule, latency_ms, trial.median_ms, of=trial)
     if not found:
         for hero in _heroes():
             if (hero.op_key, hero.constants) != (key.op_key, key.constants):
@@ -333,7 +333,7 @@ def _keep(
     median_ms: float | None = None,
     *,
     shipped: str = "",
-    is_unclear: bool = False,
+    of: StoredTrial | None = None,
 ) -> None:
     known = best.get(variant)
     if known is None or 1e3 * rank_ms < known.rank_us:
@@ -343,5 +343,6 @@ def _keep(
             latency_us=measured_us,
             ranked_us=1e3 * rank_ms,
             shipped=shipped,
-            is_unclear=is_unclear,
+            is_unclear=of is not None and of.is_unclear,
+            is_disturbed=of is not None and of.is_disturbed,
         )

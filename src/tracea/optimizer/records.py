@@ -163,6 +163,11 @@ class StoredTrial:
         return None not in (self.retimed_ms, self.median_ms) and self.rank_ms != self.retimed_ms
 
     @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs disturbed more than half of the comparison's rounds that count."""
+        return self.comparison.get("rounds_disturbed", 0.0) > 0.5 * self.comparison.get("rounds", 0.0)
+
+    @property
     def rank_ms(self) -> float | None:
         """The latency by which it ranks, None where it took no part; not behind a tie that its own time contradicts."""
         if self.comparison or self.retimed_ms is None or self.median_ms is None:
