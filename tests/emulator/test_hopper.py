@@ -104,6 +104,17 @@ def test_ordinary_store_before_a_tile_copy_needs_a_proxy_fence_at_either_end() -
     assert "race: write after write" in run(tile(late=store))[0].kinds
 
 
+def test_proxy_fence_of_the_writer_counts_only_where_the_copy_comes_after_it() -> None:
+    """A fence behind the barrier comes before the copy in some schedules, and orders nothing in any."""
+    store = "if (t >= 32) {\nst_shared<float>(4 * (t - 32), 0.0F);\nst_shared<float>(4 * t, 0.0F);\n}"
+    fence = "if (t >= 32) {\nfence_proxy_async();\n}"
+    for seed in range(8):
+        late, _ = run(tile(early=store, late=fence), schedules=(seed,))
+        assert late.kinds == {"missing fence_proxy_async"}, seed
+        # A fence before the barrier is enough, whatever others follow behind it.
+        assert run(tile(early=store, fence="fence_proxy_async();", late=fence), schedules=(seed,))[0].clean
+
+
 def test_ordinary_store_before_a_tile_store_needs_a_proxy_fence() -> None:
     body = """
     const uint32_t t = thread_index();

@@ -77,7 +77,8 @@ struct Lane : Face {
     std::vector<Clock> known;
     ForeignRef foreign;
     ForeignRef fenced;  // everything known at the last thread_fence, own block included
-    Clock proxy_clock = 0, proxy_synced = 0;
+    std::vector<Clock> proxy_fences;  // the epochs that its proxy fences ended, in order
+    Clock proxy_synced = 0;           // what it knew at the last of them
     std::vector<Clock> proxy_known;
     uint64_t polled_address = 0;  // of its last ld_acquire
     int32_t polled_value = 0;

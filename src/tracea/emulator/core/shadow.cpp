@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <algorithm>
+
 #include "machine.h"
 
 namespace tracea::emulator {
@@ -196,10 +198,13 @@ void Shadow::begin_reading(uint64_t offset, uint32_t bytes, Lane& lane, Site sit
     }
 }
 
-// An ordinary write, then the asynchronous proxy: a proxy fence must stand between, at either end.
+// An ordinary write, then the asynchronous proxy: a proxy fence must stand between, at either end. The writer's counts
+// where the lane knows of it: one that only happened to come first orders nothing.
 void Shadow::check_proxy(const Cell& cell, uint64_t offset, const Lane& lane, Site site) {
     if (!(cell.flags & Cell::GENERIC) || global_) return;
-    const bool at_writer = cell.clock <= lane.owner->lanes[cell.agent].proxy_clock;
+    const std::vector<Clock>& fences = lane.owner->lanes[cell.agent].proxy_fences;
+    const auto fence = std::lower_bound(fences.begin(), fences.end(), cell.clock);
+    const bool at_writer = fence != fences.end() && machine.knows(lane, cell.block, cell.agent, *fence);
     const bool at_reader = cell.clock <= lane.proxy_synced ||
                            (cell.agent < lane.proxy_known.size() && cell.clock <= lane.proxy_known[cell.agent]);
     if (at_writer || at_reader) return;

@@ -175,7 +175,7 @@ void fence_proxy_async(int at) {
     const Site site = machine.enter(Primitive::FENCE_PROXY_ASYNC, at);
     Lane& lane = *machine.current;
     if (machine.elided(site)) return;
-    lane.proxy_clock = lane.clock;
+    lane.proxy_fences.push_back(lane.clock);
     lane.proxy_synced = lane.owner->synced;
     lane.proxy_known = lane.era == lane.owner->era ? lane.known : std::vector<Clock>();
     // What it does next in this epoch is not covered: begin another.
