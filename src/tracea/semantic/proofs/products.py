@@ -17,9 +17,9 @@ from tracea.semantic.nodes_async import AsyncCopy, Clear, LoadMatrix, Mma, TmaCo
 from tracea.semantic.predicate import FALSE, TRUE
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
-from tracea.semantic.proofs.tiling import chain, stride_of
+from tracea.semantic.proofs.tiling import chain, hull, stride_of
 from tracea.semantic.proofs.timeline import executor_loops, use_number
-from tracea.semantic.proofs.walk import Loop, Site, turns_of
+from tracea.semantic.proofs.walk import Box, Loop, Site, turns_of
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
 __all__ = ["prove_fragment_products"]
@@ -39,14 +39,15 @@ def prove_fragment_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterat
     """Prove of every product on fragments that its sum is complete.
 
     Raises:
-        ProofFailed: a sum starts elsewhere than at its loop's first iteration, is overwritten, or its operands do not
-        sweep K together.
+        ProofFailed: a sum starts elsewhere than at its loop's first iteration, is overwritten, takes a product twice,
+        or its operands do not sweep K together.
     """
     for site in sites:
         node = site.node
         if not isinstance(node, Mma | Wgmma):
             continue
         accumulate = site.condition(node.accumulate)
+        _added_once(sites, site, node)
         if accumulate == FALSE:
             _used_at_once(sites, site, node)
             continue
@@ -80,13 +81,64 @@ def _since_clear(sites: Sequence[Site], site: Site, node: Mma | Wgmma) -> list[L
         if isinstance(s.node, Clear)
         and s.node.target.buffer == node.c.buffer
         and s.place < site.place
-        and site.place[: len(s.place) - 1] == s.place[:-1]
+        and _always_before(s, site)
     ]
     if not clears:
         return []
+    for clear in reversed(clears):
+        since = _since(site, clear, node)
+        if since is not None:
+            return since
+    raise refuse("products", site.label, f"{clears[-1].label} was not shown to clear all of {node.c} that is summed")
+
+
+def _since(site: Site, clear: Site, node: Mma | Wgmma) -> list[Loop] | None:
+    """Return the loops since a ``Clear`` that do not move a sum; None where not all of the sums are cleared."""
+    assert isinstance(clear.node, Clear)
     box = site.box(node.c)
-    since = [loop for loop in site.loops if loop not in clears[-1].loops]
-    return [loop for loop in since if not any(loop.var in offset.atoms() for offset in box.offset)]
+    since = [loop for loop in site.loops if loop not in clear.loops]
+    moving = [loop for loop in since if any(loop.var in offset.atoms() for offset in box.offset)]
+    own = [loop for loop in clear.loops if loop not in site.loops]
+    summed, cleared = hull(box, moving, site.unguarded), hull(clear.box(clear.node.target), own, clear.unguarded)
+    if summed is None or cleared is None or not _holds(site, cleared[0], summed[0]):
+        return None
+    return [loop for loop in since if loop not in moving]
+
+
+def _holds(site: Site, outer: Box, inner: Box) -> bool:
+    axes = zip(outer.offset, outer.extent, inner.offset, inner.extent, strict=True)
+    return all(
+        site.facts.proves(offset - start) and site.facts.proves(start + size - offset - extent)
+        for start, size, offset, extent in axes
+    )
+
+
+def _added_once(sites: Sequence[Site], site: Site, node: Mma | Wgmma) -> None:
+    """Show that what a product adds to is not started anew by one behind it, nor given the same product again."""
+    for other in sites:
+        again = other.node
+        if not isinstance(again, Mma | Wgmma) or other.place <= site.place or other.loops != site.loops:
+            continue
+        if again.c.buffer != node.c.buffer or other.box(again.c) != site.box(node.c):
+            continue
+        if other.condition(again.accumulate) not in (FALSE, TRUE):
+            raise refuse(
+                "products", other.label, f"starts {again.c} anew, to which {site.label} added in its iteration"
+            )
+        adds = other.condition(again.accumulate) == TRUE
+        if adds and (again.a, again.b) == (node.a, node.b) and not _written_between(sites, site, other):
+            raise refuse("products", other.label, f"adds the product of {again.a} and {again.b} again ({site.label})")
+
+
+def _written_between(sites: Sequence[Site], first: Site, last: Site) -> bool:
+    """Return whether an operand of two products, or their sums, may be another when the later one begins."""
+    assert isinstance(last.node, Mma | Wgmma)
+    operands, sums = {last.node.a.buffer, last.node.b.buffer}, last.node.c.buffer
+    for site in (site for site in sites if first.place < site.place < last.place):
+        written = {access.region.buffer for access in site.node.accesses() if access.writes}
+        if written & operands or (sums in written and not isinstance(site.node, Mma | Wgmma)):
+            return True
+    return False
 
 
 def _used_at_once(sites: Sequence[Site], site: Site, node: Mma | Wgmma) -> None:
