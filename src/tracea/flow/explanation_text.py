@@ -10,6 +10,7 @@ from tracea.doctor.plan import NOT_EXCLUDED, told_together
 from tracea.doctor.roof import NoRoof, Roof
 from tracea.kernels.registry import find
 from tracea.profiler.duration import shown_us
+from tracea.profiler.machine import cores_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -219,6 +220,8 @@ def _roof(found: Explanation) -> Iterator[str]:
     latency = found.latency_us
     if latency is None:
         remedy = f"{_search(found)} measures it" if found.is_here else "only the machine itself can tell"
+        if found.is_here and found.threads > (cores := len(cores_allowed())):
+            remedy = f"nothing can be: {found.threads} threads wait for each other on the {cores} cores of this process"
         is_empty = 0 in found.op.infer().shape
         yield _line("Measured", "nothing to time: the result is empty" if is_empty else f"not yet; {remedy}")
         return

@@ -29,6 +29,7 @@ from tracea.flow.library_time import time_against
 from tracea.flow.phases import phase
 from tracea.flow.reduced import LARGEST, ReducedProblem, reduced, reduction
 from tracea.flow.room import require_room
+from tracea.flow.tuning import check_timed_threads
 from tracea.gates.budgets import budget_of
 from tracea.gates.case import QUICK, build_cases
 from tracea.gates.correctness import Bench, check_correctness
@@ -40,6 +41,7 @@ from tracea.gates.safety import check_certificate
 from tracea.gates.verdict import Check, Verdict
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS
+from tracea.profiler.machine import cores_allowed
 from tracea.runtime.native import check_threads
 from tracea.targets.target import for_threads
 
@@ -196,6 +198,8 @@ def _verify_here(
 
     require_room(op, "verifying", remedy="verify a smaller problem, with the schedule of the large one")
     number = secrets.randbits(32) if seed is None else seed
+    if latency:
+        check_timed_threads(threads)
     here = for_threads(host(), threads)
     made = decision_for(op, here, threads=threads, constants=constants, variant=variant, schedule=schedule)
     is_ours = not find(made.variant).is_library
@@ -212,6 +216,9 @@ def _verify_here(
         missing.append("latency: left out by the caller")
     elif not verdict.passed:
         missing.append("latency: what is wrong is not timed")
+    elif latency is None and threads > len(cores_allowed()):
+        cores = len(cores_allowed())
+        missing.append(f"latency: threads that wait for each other's core have none: {threads} on {cores} cores")
     elif not is_ours:
         missing.append(f"latency: {made.variant} is the library's own call")
     elif latency is None and made.measurement is None:
