@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tracea import targets
+from tracea.bench.suites import problems
+from tracea.cli import bench
 from tracea.cli.console import called_as
 from tracea.cli.main import BAD_USAGE, main
 
@@ -152,6 +154,7 @@ def test_a_log_that_cannot_be_written_says_so(tmp_path: Path, capsys: pytest.Cap
     ("words", "given"),
     [
         (("tune", *GEMM, "--trials", "1.5"), "--trials: 1.5 is no whole number"),
+        (("tune", *GEMM, "--trials", "1.5e0"), "--trials: 1.5e0 is no whole number"),
         (("explain", "gemm", "-m", "32.7", "-n", "32", "-k", "32"), "-m: 32.7 is no whole number"),
     ],
 )
@@ -160,7 +163,9 @@ def test_a_fraction_is_not_rounded(words: tuple[str, ...], given: str, capsys: p
 
 
 @pytest.mark.parametrize("verb", [("tune", *GEMM), ("optimize", "model.py:build")])
-@pytest.mark.parametrize(("option", "value"), [("--trials", "-1"), ("--seconds", "-1"), ("--seconds", "nan")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--trials", "-1"), ("--trials", "1000001"), ("--seconds", "-1"), ("--seconds", "nan")]
+)
 def test_a_budget_is_refused_in_the_words_of_the_command_line(
     verb: tuple[str, ...], option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,3 +206,36 @@ def test_a_hint_names_the_command_as_it_can_be_run(tmp_path: Path, monkeypatch: 
     assert called_as().endswith(" -m tracea")
     monkeypatch.setattr("sys.argv", ["/somewhere/pytest"])
     assert called_as() == "tracea"
+
+
+def test_what_cannot_be_timed_here_is_refused_before_anything_is_built(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--threads: got 999" in message(("verify", *GEMM, "--threads", "999", "--latency"), capsys)
+    assert main(["explain", *GEMM, "--threads", "999", "--no-measure"]) == 0
+    assert "not yet; nothing can be: 999 threads wait for each other" in capsys.readouterr().out
+    assert main(["tune", *GEMM, "--variant", "library.gemm"]) == BAD_USAGE
+    assert "a library takes part in the final of every search" in capsys.readouterr().err
+
+
+def test_a_suites_place_and_counts_are_looked_at_before_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "record.json"
+    file.touch()
+    for place in (file, file / "below"):
+        line = message(("bench", "--suite", "rows", "--only", "softmax", "--output", str(place)), capsys)
+        assert f"{file} is no folder" in line
+    assert not (tmp_path / "below").exists()
+    line = message(("bench", "--suite", "rows", "--threads", "12345678901"), capsys)
+    assert "--threads: got 12345678901, expected whole numbers" in line
+    line = message(("bench", "--suite", "gpu", "--driver", "null", "--target", "sm_80", "--workers", "0"), capsys)
+    assert "workers 0" in line
+
+
+def test_a_number_of_threads_that_is_said_twice_is_measured_once() -> None:
+    assert bench._numbers("2,1, 2") == (2, 1)
+
+
+@pytest.mark.parametrize("only", ["softmax_512x768", "layer norm 512", "rms_norm 512x768"])
+def test_a_problem_is_named_without_quotes(only: str) -> None:
+    (found,) = problems("rows", only)
+    assert found.name.replace("_", " ").endswith("512x768")

@@ -37,7 +37,8 @@ _ROWS: Final = ((4096, 4096), (512, 768))
 def problems(suite: str, only: str | None = None) -> tuple[Problem, ...]:
     """Return a suite's problems: all, or those whose name or group contains ``only``.
 
-    ``only`` may be several parts with bars between: ``1x1@7|7x7`` is all whose name contains one of the two.
+    ``only`` may be several parts with bars between: ``1x1@7|7x7`` is all whose name contains one of the two. An
+    underscore is as good as a space, and a space as an underscore: ``softmax_512x768`` needs no quotes.
 
     Raises:
         InvalidOption: there is no suite of that name, or no problem's name or group contains a part.
@@ -53,7 +54,7 @@ def problems(suite: str, only: str | None = None) -> tuple[Problem, ...]:
     if only is None:
         return every
     parts = only.split("|")
-    named = {part: [each for each in every if part and (part in each.name or part in each.group)] for part in parts}
+    named = {part: [each for each in every if part and _is_named(each, part)] for part in parts}
     unknown = [part for part, found in named.items() if not found]
     if unknown:
         raise InvalidOption(
@@ -63,6 +64,10 @@ def problems(suite: str, only: str | None = None) -> tuple[Problem, ...]:
             remedy="name a part of a problem's name or of its group's, or several with | between",
         )
     return tuple(each for each in every if any(each in found for found in named.values()))
+
+
+def _is_named(problem: Problem, part: str) -> bool:
+    return any(part.replace("_", " ") in name.replace("_", " ") for name in (problem.name, problem.group))
 
 
 def gemm_problem(m: int, n: int, k: int, group: str) -> Problem:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json
+from tracea.cli.report_file import require_folder
 from tracea.errors import InvalidOption
 from tracea.flow.phases import telling
 from tracea.flow.progress import shown_progress
@@ -20,6 +21,7 @@ __all__ = ["bench"]
 
 _AGAINST: Final = "torch,onnxruntime"
 _PROCESSES: Final = 3
+_DIGITS: Final = 9  # no machine has more cores
 
 
 @Parameter(name="*", group="Suite gpu")
@@ -73,7 +75,8 @@ def bench(
     threads
         Numbers of threads, by comma; each gives a record. By default one, and two as well where there are two cores.
     only
-        Problems whose name, or group, contains this, or one of several parts with | between.
+        Problems whose name, or group, contains this, or one of several parts with | between; an underscore is as good
+        as a space.
     pairs
         Interleaved pairs in each process; by default 30.
     processes
@@ -107,6 +110,7 @@ def bench(
     from tracea.bench.run import render, run_suite
     from tracea.profiler.measurement import MINIMUM_PAIRS
 
+    require_folder(output, option="--output")
     folder = output or (folder_of_this_core() if only is None and RESULTS.is_dir() else None)
     if resume and folder is None:
         raise InvalidOption(
@@ -141,6 +145,7 @@ def _gpu_suite(flags: GpuFlags, *, pairs: int | None, output: Path | None, json:
     stated["stages"] = tuple(_parts(flags.stages or ""))
     if pairs is not None:
         stated["pairs"] = pairs
+    require_folder(output, option="--output")
     folder = output
     whole = not is_part(stated["stages"], flags.every or 1)
     if folder is None and whole and flags.driver != "null" and RESULTS.is_dir():
@@ -183,9 +188,9 @@ def _parts(text: str) -> list[str]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     parts = _parts(text)
-    if not parts or not all(part.isascii() and part.isdecimal() and int(part[:9]) > 0 for part in parts):
+    if not parts or not all(part.isascii() and part.isdecimal() and len(part) <= _DIGITS for part in parts):
         raise InvalidOption(field="--threads", got=text, expected="whole numbers from 1 on", remedy="--threads 1,2")
-    return tuple(int(part[:9]) for part in parts)
+    return tuple(dict.fromkeys(map(int, parts)))  # each once: the same number twice would be the same record
 
 
 def _as_dict(record: Record) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -42,7 +43,7 @@ def _exactly(type_: Any, tokens: Sequence[Token]) -> Any:
     """Convert as ever, but take no fraction for a whole number: the parser would round it, and say nothing."""
     wants_whole = int in (type_, *get_args(type_)) and float not in get_args(type_)
     for token in tokens if wants_whole else ():
-        fraction = token.value.partition(".")[2]
+        fraction = re.split("[eE]", token.value.partition(".")[2])[0]
         if fraction.isdecimal() and int(fraction[:_DIGITS]) > 0:
             raise ValueError(f"{token.value} is no whole number.")
     return cast("Any", convert(type_, tokens))

@@ -1,13 +1,14 @@
-"""A report that a verb writes beside what it prints: its path is tried before the work, and never costs the verdict."""
+"""Reports that a verb writes beside what it prints: a path is tried before the work, and never costs the verdict."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tracea.cli.console import in_line, print_error
 from tracea.errors import InvalidOption
 
-__all__ = ["require_writable", "write_report"]
+__all__ = ["require_folder", "require_writable", "write_report"]
 
 
 def require_writable(path: Path | None, *, option: str) -> None:
@@ -32,6 +33,24 @@ def require_writable(path: Path | None, *, option: str) -> None:
             expected="a file that can be written",
             remedy="name one in a directory that exists and is yours",
         ) from error
+
+
+def require_folder(path: Path | None, *, option: str) -> None:
+    """Refuse what is no folder and cannot become one, before the work; nothing is made.
+
+    Raises:
+        InvalidOption: it, or the nearest one above it that exists, is no folder that can be written to.
+    """
+    if path is None:
+        return
+    there = next((each for each in (path, *path.absolute().parents) if os.path.lexists(each)), Path("/"))
+    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidOption(
+            field=option,
+            got=f"{path}: {there} {'cannot be written to' if os.path.isdir(there) else 'is no folder'}",
+            expected="a folder, or where one can be made",
+            remedy="name a folder that is yours",
+        )
 
 
 def write_report(path: Path | None, text: str, *, option: str) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from tracea.core.op import Op
 from tracea.doctor import decide, host
 from tracea.doctor.policy import Guidance, guide
+from tracea.errors import InvalidOption
 from tracea.flow.compile import decision_for, excluded
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.history import packable, recalled, schedule_of, store, study_key, tried, winners
@@ -82,6 +83,13 @@ class Search:
         made = decide(self.op, self.target, exclude=refused)
         fitting = [find(candidate.variant) for candidate in made.candidates]
         if stated is not None:
+            if find(stated, of=type(self.op)).is_library:
+                raise InvalidOption(
+                    field="variant",
+                    got=stated,
+                    expected="one of ours, which has schedules",
+                    remedy="leave it out: a library takes part in the final of every search",
+                )
             decision_for(self.op, self.target, threads=self.threads, constants=self.constants, variant=stated)
             fitting = [find(stated)]
         self._total = max(self.budget.trials, len(fitting))

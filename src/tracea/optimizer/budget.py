@@ -9,7 +9,9 @@ from typing import Any, Final
 from tracea.core.names import as_given
 from tracea.errors import InvalidOption
 
-__all__ = ["Budget", "check_budget"]
+__all__ = ["MOST_TRIALS", "Budget", "check_budget"]
+
+MOST_TRIALS: Final = 1_000_000  # more than years of trials: larger numbers are slips of the hand
 
 _LONGEST: Final = sys.float_info.max  # what no clock reaches, and larger whole numbers are no float
 
@@ -18,7 +20,8 @@ _LONGEST: Final = sys.float_info.max  # what no clock reaches, and larger whole 
 class Budget:
     """Trials (50 where none are said) and seconds, whichever runs out first; None is no limit in seconds.
 
-    The seconds are the search's own, from its first trial; a trial that is under way when they run out is finished.
+    A million trials are the most. The seconds are the search's own, from its first trial; a trial that is under way
+    when they run out is finished.
     """
 
     trials: int = 50
@@ -31,6 +34,13 @@ class Budget:
                 got=as_given(self.trials),
                 expected="an integer of at least 1",
                 remedy="trials=50; None in place of the budget searches nothing",
+            )
+        if self.trials > MOST_TRIALS:
+            raise InvalidOption(
+                field="budget.trials",
+                got=as_given(self.trials),
+                expected=f"an integer of {MOST_TRIALS:,} at most",
+                remedy="trials=50; a search ends where every schedule was tried",
             )
         if self.seconds is not None and not (
             isinstance(self.seconds, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -65,8 +65,8 @@ def run_gpu_suite(
         InvalidDevice: the device is none that kernels can be compiled for.
     """
     chosen = _stages(stages)
-    if every < 1 or pairs < 1 or trials < 1:
-        got = {"every": every, "pairs": pairs, "trials": trials}
+    if every < 1 or pairs < 1 or trials < 1 or (workers is not None and workers < 1):
+        got = {"every": every, "pairs": pairs, "trials": trials, "workers": workers}
         raise InvalidOption(field="numbers", got=got, expected="each at least 1", remedy="leave them out")
     if driver == "null" and output is not None and _is_for_results(output):
         raise InvalidOption(
