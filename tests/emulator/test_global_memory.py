@@ -171,3 +171,33 @@ def test_flag_read_twice_with_one_value_is_no_deadlock() -> None:
     )
     report, _ = run(source)
     assert report.clean, str(report)
+
+
+def test_source_of_a_copy_must_not_change_before_it_has_landed() -> None:
+    body = """
+    const uint32_t t = thread_index();
+    st_global<float>(args.w + t, 1.0F);
+    sync_block();
+    cp_async<4>(4 * t, args.w + (63 - t));
+    cp_async_commit();
+    {before}
+    sync_block();
+    st_global<float>(args.w + t, 2.0F);
+    cp_async_wait<0>();
+    st_global<float>(args.c + t, ld_shared<float>(4 * t));
+"""
+
+    def kinds(before: str, seed: int) -> frozenset[str]:
+        source = kernel(
+            body.format(before=before),
+            pointers={"w": (DType.F32, SCRATCH), "c": (DType.F32, OUT)},
+            threads=64,
+            shared_bytes=256,
+            workspace=(("w", Const(256)),),
+        )
+        return emulate(source, {"c": np.zeros(64, np.float32)}, {}, schedules=(seed,)).kinds
+
+    for seed in range(4):
+        assert not kinds("cp_async_wait<0>();", seed)
+        found = kinds("", seed)
+        assert found & {"lax wait: write to what an asynchronous operation still reads", "race: write after read"}, seed

@@ -155,6 +155,95 @@ def test_ordinary_store_before_a_tile_store_needs_a_proxy_fence() -> None:
     assert "thread ends with a tile store under way" in kinds(wait="")
 
 
+@pytest.mark.parametrize(
+    ("wait", "kind"),
+    [
+        ("", "lax wait: read of a copy's destination before it has landed"),
+        ("tma_store_wait_read<0>();", "race: read after write"),
+        ("tma_store_wait<0>();", None),
+    ],
+)
+@pytest.mark.parametrize("reader", [0, 32])
+def test_what_a_tile_store_writes_is_read_only_after_the_wait_for_the_writes(
+    reader: int, wait: str, kind: str | None
+) -> None:
+    body = f"""
+    const uint32_t t = thread_index();
+    st_shared<float>(4 * t, ld_global<float>(args.a + t));
+    fence_proxy_async();
+    sync_block();
+    if (t == 0) {{
+        tma_store_2d(args.map, 0, 0, 0);
+        tma_store_commit();
+        {wait}
+    }}
+    sync_block();
+    if (t == {reader}) {{
+        st_global<float>(args.d, ld_global<float>(args.c));
+    }}
+    sync_block();
+    if (t == 0) {{
+        tma_store_wait<0>();
+    }}
+"""
+    spec = TensorMapSpec(
+        name="map", buffer="c", dtype=F32, shape=(Const(8), Const(8)), strides=(Const(8), Const(1)), box=(8, 8),
+        swizzle_bytes=0,
+    )  # fmt: skip
+    source = kernel(
+        body,
+        pointers={"a": (F32, IN), "c": (F32, OUT), "d": (F32, OUT)},
+        maps=(spec,),
+        threads=64,
+        shared_bytes=256,
+        isa="sm_90a",
+    )
+    for seed in range(4):
+        arrays = {"a": np.arange(64, dtype=np.float32), "c": np.zeros((8, 8), np.float32), "d": np.zeros(1, np.float32)}
+        kinds = emulate(source, arrays, {}, initialised=("c",), schedules=(seed,)).kinds
+        assert kinds == ({kind} if kind else set()), (seed, kinds)
+
+
+def test_source_of_a_tile_copy_must_not_change_before_it_has_landed() -> None:
+    text = """
+    const uint32_t t = thread_index();
+    if (t == 0) {{
+        mbarrier_init(256, 1);
+        mbarrier_fence_init();
+    }}
+    sync_block();
+    if (t == 0) {{
+        mbarrier_arrive_expect(256, 256);
+        tma_load<1>(0, args.map, 256, 0);
+    }}
+    {before}
+    sync_block();
+    st_global<float>(args.w + t, 2.0F);
+    mbarrier_wait(256, 0);
+    st_global<float>(args.c + t, ld_shared<float>(4 * t));
+"""
+    spec = TensorMapSpec(
+        name="map", buffer="w", dtype=F32, shape=(Const(64),), strides=(Const(1),), box=(64,), swizzle_bytes=0
+    )
+
+    def kinds(before: str, seed: int) -> frozenset[str]:
+        source = kernel(
+            text.format(before=before),
+            pointers={"w": (F32, OUT), "c": (F32, OUT)},
+            maps=(spec,),
+            threads=64,
+            shared_bytes=264,
+            isa="sm_90a",
+        )
+        arrays = {"w": np.ones(64, np.float32), "c": np.zeros(64, np.float32)}
+        return emulate(source, arrays, {}, initialised=("w",), schedules=(seed,)).kinds
+
+    for seed in range(4):
+        assert not kinds("mbarrier_wait(256, 0);", seed)
+        found = kinds("", seed)
+        assert found & {"lax wait: write to what an asynchronous operation still reads", "race: write after read"}, seed
+
+
 def test_tensor_map_that_reaches_beyond_its_array_is_refused() -> None:
     with pytest.raises(InvalidShape, match="do not fit"):
         run(tile(), a=np.zeros(63, np.float32))

@@ -37,9 +37,7 @@ void copy_async(uint32_t to, const void* from, uint32_t bytes, uint32_t source_b
     if (source_bytes > 0) {
         buffer = machine.memory.find(address, source_bytes, lane, site, false);
         if (buffer == nullptr) return;
-        if (!buffer->shadow.empty()) {
-            buffer->shadow.read(address - buffer->address, source_bytes, lane, site);
-        }
+        if (!buffer->shadow.empty()) buffer->shadow.begin_reading(address - buffer->address, source_bytes, lane, site);
     }
     lane.owner->shadow.write(to, bytes, lane, site, Write::COPY);
     if (machine.options.statistics) {
@@ -57,6 +55,8 @@ void copy_async(uint32_t to, const void* from, uint32_t bytes, uint32_t source_b
 
 void land(Lane& lane, const PendingCopy& copy) {
     if (!machine.at_once()) bring(lane, copy);
+    if (copy.source_bytes > 0)
+        machine.memory.end_reading(copy.global, copy.source_bytes, lane, lane.thread, lane.clock, copy.site);
     lane.owner->shadow.land(copy.shared, copy.bytes, lane.block, lane.thread, lane.clock, copy.site);
 }
 

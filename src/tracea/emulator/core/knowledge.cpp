@@ -11,7 +11,7 @@ bool Machine::knows(const Lane& lane, uint32_t block, uint32_t agent, Clock cloc
         const auto found = lane.foreign->blocks.find(block);
         return found != lane.foreign->blocks.end() && found->second.covers(agent, clock);
     }
-    if (agent == lane.thread) return true;
+    if (agent == lane.thread) return clock <= lane.clock;
     const Block& own = *lane.owner;
     const uint32_t threads = options.threads;
     if (clock <= (agent < threads ? own.synced : own.agents_synced[agent - threads])) return true;

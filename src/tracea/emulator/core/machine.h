@@ -76,7 +76,7 @@ struct Lane : Face {
     uint32_t era = 0;  // of the block, for which `known` is valid
     std::vector<Clock> known;
     ForeignRef foreign;
-    ForeignRef fenced;  // everything known at the last thread_fence, own block included
+    ForeignRef fenced;                // everything known at the last thread_fence, own block included
     std::vector<Clock> proxy_fences;  // the epochs that its proxy fences ended, in order
     Clock proxy_synced = 0;           // what it knew at the last of them
     std::vector<Clock> proxy_known;

@@ -223,6 +223,15 @@ void Shadow::end_reading(uint64_t offset, uint32_t bytes, uint32_t block, uint32
     }
 }
 
+void GlobalMemory::end_reading(uint64_t address, uint32_t bytes, const Lane& lane, uint32_t agent, Clock clock,
+                               Site site) {
+    for (Buffer& buffer : buffers) {
+        if (address < buffer.address || address + bytes > buffer.address + buffer.bytes) continue;
+        if (buffer.shadow.empty()) return;
+        buffer.shadow.end_reading(address - buffer.address, bytes, lane.block, agent, clock, site);
+    }
+}
+
 Buffer* GlobalMemory::find(uint64_t address, uint32_t bytes, Lane& lane, Site site, bool write) {
     for (Buffer& buffer : buffers) {
         if (address < buffer.address || address >= buffer.address + buffer.bytes) continue;

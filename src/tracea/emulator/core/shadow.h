@@ -95,6 +95,9 @@ struct GlobalMemory {
 
     // Return the buffer that holds these bytes whole, or null after a finding.
     Buffer* find(uint64_t address, uint32_t bytes, Lane& lane, Site site, bool write);
+
+    // A copy that began to read here has landed.
+    void end_reading(uint64_t address, uint32_t bytes, const Lane& lane, uint32_t agent, Clock clock, Site site);
 };
 
 }  // namespace tracea::emulator

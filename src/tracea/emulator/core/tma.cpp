@@ -112,7 +112,7 @@ void tile_load(uint32_t to, const void* opaque, uint32_t address, TileCoordinate
         if (piece.global == 0) continue;
         Buffer* buffer = machine.memory.find(piece.global, piece.bytes, lane, site, false);
         if (buffer != nullptr && !buffer->shadow.empty()) {
-            buffer->shadow.read(piece.global - buffer->address, piece.bytes, lane, site);
+            buffer->shadow.begin_reading(piece.global - buffer->address, piece.bytes, lane, site);
         }
     }
     note_progress(*barrier, lane);
@@ -133,7 +133,7 @@ void tile_store(const void* opaque, uint32_t from, TileCoordinates where, int at
         if (piece.global == 0) continue;
         Buffer* buffer = machine.memory.find(piece.global, piece.bytes, lane, site, true);
         if (buffer != nullptr) {
-            buffer->shadow.write(piece.global - buffer->address, piece.bytes, lane, site);
+            buffer->shadow.write(piece.global - buffer->address, piece.bytes, lane, site, Write::TILE);
         }
     }
     lane.open_stores.push_back(std::move(transfer));
@@ -151,7 +151,7 @@ void tile_store_wait(uint32_t pending, bool reads_only, int at) {
     Lane& lane = *machine.current;
     Block& block = *lane.owner;
     if (machine.elided(site)) return;
-    // After a wait for the reads only, nobody else may rely on the writes within this launch.
+    // After a wait for the reads only, nobody may rely on the writes within this launch, this thread included.
     const Clock visible = reads_only ? ~0u : lane.clock;
     while (lane.store_groups.size() > pending) {
         for (const TileTransfer& transfer : lane.store_groups.front()) {
@@ -205,6 +205,9 @@ void complete(TileTransfer& transfer) {
         } else {
             memset(shared, 0, piece.bytes);
         }
+        if (piece.global == 0) continue;
+        machine.memory.end_reading(piece.global, piece.bytes, lane, barrier.agent, barrier.completed + 1,
+                                   transfer.site);
     }
     for (const uint32_t chunk : transfer.chunks) {
         block.shadow.land(chunk, CHUNK, block.index, barrier.agent, barrier.completed + 1, transfer.site);
