@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -201,3 +202,16 @@ def test_source_of_a_copy_must_not_change_before_it_has_landed() -> None:
         assert not kinds("cp_async_wait<0>();", seed)
         found = kinds("", seed)
         assert found & {"lax wait: write to what an asynchronous operation still reads", "race: write after read"}, seed
+
+
+def test_table_of_indices_does_not_hide_a_nan() -> None:
+    source = kernel(
+        "st_global<float>(args.c + thread_index(), bits_as<float>(0x7fffffffU));",
+        pointers={"a": (DType.F32, IN), "order": (DType.I32, IN), "c": (DType.F32, OUT)},
+    )
+    assert source.launch is not None
+    fields = tuple(replace(f, kind="table") if f.name == "order" else f for f in source.launch.arguments)
+    pointers = tuple(pointer for pointer in source.pointers if pointer.name != "order")
+    tabled = replace(source, launch=replace(source.launch, arguments=fields), pointers=pointers)
+    arrays = {"a": np.ones(32, np.float32), "order": np.zeros(4, np.int32), "c": np.zeros(32, np.float32)}
+    assert emulate(tabled, arrays, {}).kinds == {"NaN from finite inputs"}

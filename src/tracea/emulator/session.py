@@ -314,7 +314,11 @@ class Session:
             return []
         found: list[Finding] = []
         outputs = {pointer.name for pointer in self.source.pointers if pointer.role is BufferRole.OUTPUT}
-        finite = all(_finite(device.array) for device in memory.values() if not device.writable)
+        tables = {
+            field.name for field in self.launch.arguments if field.kind == "table"
+        }  # of indices, which are finite
+        given = [device.array for name, device in memory.items() if not device.writable and name not in tables]
+        finite = all(_finite(array) for array in given)
         for name in sorted(outputs & memory.keys()):
             device = memory[name]
             count, where = device.unwritten()
