@@ -350,15 +350,15 @@ class Recording(TorchDispatchMode):
         return value
 
     def _value_of_source(self, node: FxNode, tensor: torch.Tensor) -> Any:
-        value = self._unwatched_value(node, Shared(is_given=True), requires_grad=tensor.requires_grad)
+        kind = _Parameter if isinstance(tensor, torch.nn.Parameter) else _Value
+        value = self._unwatched_value(node, Shared(is_given=True), requires_grad=tensor.requires_grad, kind=kind)
         value.__dict__.update(vars(tensor))  # what the user wrote on a parameter
-        value._is_param = isinstance(tensor, torch.nn.Parameter)  # by which isinstance tells one
         return value
 
-    def _unwatched_value(self, node: FxNode, shared: Shared, *, requires_grad: bool) -> Any:
+    def _unwatched_value(self, node: FxNode, shared: Shared, *, requires_grad: bool, kind: Any = _Value) -> Any:
         like: Type = node.meta["val"]
         value: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore
-            _Value, like.shape, strides=like.stride(), dtype=like.dtype, device=_CPU, requires_grad=requires_grad
+            kind, like.shape, strides=like.stride(), dtype=like.dtype, device=_CPU, requires_grad=requires_grad
         )
         value._of_tracea = (node, weakref.ref(self), shared)
         shared.add(value)
@@ -387,6 +387,9 @@ def _dispatch(self: Recording, func: Any, types: Any, args: tuple[Any, ...] = ()
 
 # Set here: torch wraps what a class body has, and its wrapper imports its compiler at the first call.
 Recording.__torch_dispatch__ = _dispatch  # pyright: ignore
+# What ``type(x).__name__`` and ``isinstance`` say of what a module is given and holds is what they say in a call.
+_Value.__name__, _Value.__qualname__, _Value.__module__ = "Tensor", "Tensor", torch.Tensor.__module__
+_Parameter: Final[Any] = type("Parameter", (_Value,), {"__module__": torch.nn.Parameter.__module__, "_is_param": True})
 
 
 def _is_aten(called: Any) -> bool:
