@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import torch
 
 from tracea.errors import UnsupportedNode
+from tracea.interface.torch.location import line_of_node
 
-__all__ = ["Problem", "unsupported"]
+__all__ = ["Problem", "known_before", "unsupported"]
 
 
 @dataclass(slots=True)
@@ -34,4 +37,19 @@ def unsupported(problems: Sequence[Problem]) -> UnsupportedNode:
     )
     return UnsupportedNode(
         node=f"{first.node}: {first.reason}", location=first.location, remedy=f"{first.remedy}{others}"
+    )
+
+
+def known_before(value: Any, node: Any) -> Any:
+    """Return what a result holds that is no tensor: the same in each call.
+
+    Raises:
+        UnsupportedNode: it is torch's symbol of a number that each call computes.
+    """
+    if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value
+    raise UnsupportedNode(
+        node="a number among the results of forward, which only a call knows (.item(), a dynamic extent)",
+        location=line_of_node(node),
+        remedy="return the tensor that holds it, and call .item() on the result; of an extent ask a result's shape",
     )

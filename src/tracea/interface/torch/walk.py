@@ -35,7 +35,7 @@ from tracea.interface.torch.lower_complex import of_complex, of_pairs, pairs_of
 from tracea.interface.torch.lower_indexed import IndexedRange, index_checks
 from tracea.interface.torch.lowering import Lowering, Refusal
 from tracea.interface.torch.nesting import Leaf
-from tracea.interface.torch.problems import Problem, unsupported
+from tracea.interface.torch.problems import Problem, known_before, unsupported
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.surroundings import OutsideTensors
 from tracea.interface.torch.types import Dims, as_pairs, check_exact, check_tensor, dtype_of_parts, tensor_type_of
@@ -292,7 +292,7 @@ class Walk:
         for item in self._user_outputs():
             value = self.values.get(item) if is_node(item) else item
             if not isinstance(value, Node | Complex):
-                leaves.append(Leaf(None, value))
+                leaves.append(Leaf(None, known_before(value, item)))
                 continue
             if item not in outputs:
                 outputs[item] = self._result(item, value, outputs.values())
