@@ -41,3 +41,20 @@ def test_the_name_of_a_type_is_the_one_of_a_call() -> None:
 def test_a_number_that_a_call_computes_is_no_result(call: Callable[..., Any]) -> None:
     with pytest.raises(UnsupportedNode, match=r"a number among the results .*call \.item\(\) on the result"):
         capture(Line(call).eval(), (torch.randn(3, 4),))
+
+
+def test_connectives_of_numbers_ask_where_they_are_not_0() -> None:
+    x, y = torch.tensor([[0.0, 1.0, -2.0, float("nan")]] * 2), torch.tensor([0.0, 0.0, 3.0, 0.0])
+    check(lambda _, x, y: (torch.logical_and(x, y), torch.logical_or(x, y), torch.logical_and(x > 0, y)), x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+@pytest.mark.parametrize("number", [-1, 300, 2**40 + 5])
+def test_a_tensor_without_axes_wraps_around_beside_narrower_integers(dtype: torch.dtype, number: int) -> None:
+    x = torch.tensor([[1, 5, 3], [100, 44, 0]]).to(dtype)
+    check(lambda _, x, y: (x > y, x == y, torch.where(x > 2, x, y)), x, torch.tensor(number))
+
+
+def test_a_negative_number_wraps_around_in_bytes() -> None:
+    x = torch.tensor([1, 5, 200], dtype=torch.uint8)
+    check(lambda _, x: (x.masked_fill(x > 2, -1), torch.where(x > 2, x, -1)), x)

@@ -138,8 +138,11 @@ def chosen(function: BinaryFunction) -> Lowered:
 
 
 def _rounded(low: Lowering, expr: Expr, *operands: Operand, exact: bool = False, mask: bool = False) -> Node:
-    """Append an expression of operands that torch rounds to a 16-bit result's type; a ``mask``, the first, is none."""
-    if low.dtype not in NARROW:
+    """Append an expression of operands that torch rounds to a 16-bit result's type; a ``mask``, the first, is none.
+
+    What is only chosen (``exact``) wraps around where the result's integers are narrower.
+    """
+    if low.dtype not in NARROW and (low.dtype.is_float or not exact):
         return low.pointwise(expr, *operands, exact=exact)
     terms, read = read_as(low, low.dtype, *operands)
     if mask:
@@ -181,12 +184,18 @@ def comparison(function: BinaryFunction) -> Lowered:
 
 
 def logical(function: BinaryFunction) -> Lowered:
-    """Return the lowering to a connective of masks."""
+    """Return the lowering to a connective of masks, which of numbers say where they are not 0."""
 
     def lower(low: Lowering, left: Node, right: Node) -> Node:
-        if left.type.dtype is not DType.BOOL or right.type.dtype is not DType.BOOL:
+        if low.dtype is not DType.BOOL:  # where only bitwise operations give anything else
             low.refuse("a bitwise operation on integers", "use bool masks")
-        return low.pointwise(Binary(function, X, Y), left, right)
+        x, y = (
+            term
+            if operand.type.dtype is DType.BOOL
+            else as_stored(_unequal(Input(0), 0.0), operand).substitute({0: term})
+            for term, operand in ((X, left), (Y, right))
+        )
+        return low.pointwise(Binary(function, x, y), left, right)
 
     return lower
 
@@ -329,6 +338,10 @@ def nan_to_num(
 def isnan(low: Lowering, x: Node) -> Node:
     """Lower ``x != x``."""
     return low.pointwise(Binary(BinaryFunction.NE, X, X), x, exact=True)
+
+
+def _unequal(left: Expr, right: Expr | float) -> Expr:
+    return Binary(BinaryFunction.NE, left, right if isinstance(right, Expr) else Constant(right))
 
 
 def _equal(left: Expr, right: Expr | float) -> Expr:

@@ -14,6 +14,7 @@ import torch
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Expr, Input
 from tracea.core.graph import Node
+from tracea.interface.torch.functions import floor
 from tracea.interface.torch.types import dtype_of, torch_dtype_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["NARROW", "as_stored", "common_type", "read_as", "rounded"]
 
 NARROW: Final = (DType.F16, DType.BF16)
+_BITS: Final = {DType.U8: 8, DType.I8: 8, DType.I32: 32}
 
 
 def common_type(left: Operand, right: Operand) -> DType:
@@ -62,10 +64,18 @@ def read_as(low: Lowering, dtype: DType, *operands: Operand, stored: bool = Fals
             if dtype is DType.F64 and operand.type.dtype.is_float:
                 operand = low.cast(operand, dtype)  # a value of f64 on the way, so that f64 is computed in
             elif not dtype.holds(operand.type.dtype):
-                term = Cast(term, dtype)
+                is_wider = dtype in _BITS and not operand.type.dtype.is_float
+                term = _wrapped(term, dtype) if is_wider else Cast(term, dtype)
         terms.append(term)
         read.append(operand)
     return terms, read
+
+
+def _wrapped(x: Expr, dtype: DType) -> Expr:
+    """Return whole numbers wrapped around to a narrower type, as torch reads a tensor without axes beside integers."""
+    span = 2.0 ** _BITS[dtype]
+    low = 0.0 if dtype is DType.U8 else -span / 2.0
+    return x - floor((x - low) / span) * span
 
 
 def _like(operand: Operand) -> torch.Tensor | float:
