@@ -73,6 +73,22 @@ def test_variance_does_not_cancel_far_from_zero(rng):
             assert torch.allclose(tracea.ops.std(x, dim, correction=correction), expected.sqrt().float(), rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_variance_of_finite_elements_whose_squares_leave_float32(dtype):
+    x = torch.tensor([[3e38, -3e38, 2e38], [3e25, 1e25, 2e25], [1e17, 2e17, -3e17], [3e38, 3e38, 3e38]], dtype=dtype)
+    for dim in (1, None):
+        for name in ("std", "var"):
+            expected = getattr(torch, name)(x.double(), dim).to(dtype)
+            found = getattr(tracea.ops, name)(x, dim)
+            assert torch.allclose(found, expected, rtol=1e-5 if dtype is torch.float32 else 1e-2), (name, dim)
+    out = torch.full((4, 2), 7.0, dtype=dtype)
+    assert tracea.ops.std(x, 1, out=out[:, 0]).data_ptr() == out.data_ptr()
+    assert torch.equal(out[:, 0], tracea.ops.std(x, 1))
+    assert (out[:, 1] == 7.0).all()
+    if dtype is torch.float32:
+        assert np.allclose(tracea.ops.std(x.numpy(), 1), tracea.ops.std(x, 1).numpy())
+
+
 @pytest.mark.costly
 def test_nan_and_infinity_stay_in_their_slabs(rng):
     x = torch.from_numpy(rng.standard_normal((4, 5, 6))).float()

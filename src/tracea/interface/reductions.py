@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, cast
+
+import numpy as np
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
@@ -20,6 +22,7 @@ from tracea.interface.operands import ANY, FOLLOWING, Given, dispatched, flag, n
 from tracea.interface.ranges import check_exact_numbers, is_exact
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import axis_number, read_whole
+from tracea.runtime.buffers import view
 
 __all__ = [
     "all",
@@ -122,9 +125,12 @@ def var(
 ) -> Any:
     """Return the variance over ``dim``: squares about the mean by ``n - correction``; NaN where that is 0 of nothing.
 
+    It is infinite only where no number of x's type is as large: where sums of float32 are not finite, those of float64
+    are taken.
+
     Raises: as :func:`sum`; InvalidOp: ``correction`` is no number.
     """
-    return _dispatch()(x, out, "var", correction_number(correction), flag("keepdim", keepdim), *dim_numbers(dim))
+    return _spread(x, out, "var", correction_number(correction), flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def std(
@@ -139,7 +145,26 @@ def std(
 
     Raises: as :func:`var`.
     """
-    return _dispatch()(x, out, "std", correction_number(correction), flag("keepdim", keepdim), *dim_numbers(dim))
+    return _spread(x, out, "std", correction_number(correction), flag("keepdim", keepdim), *dim_numbers(dim))
+
+
+def _spread(x: Any, out: Any, *attributes: Any) -> Any:
+    """Return a variance or its root, made in float64 where float32, in which it is made first, was left behind."""
+    found = _dispatch()(x, out, *attributes)
+    made = _in_numpy(found)
+    # No sum of squares of float16 leaves float32, and nothing is wider than float64.
+    if made.dtype in (np.float16, np.float64) or np.isfinite(made).all():
+        return found
+    return _dispatch_wide()(x, found, *attributes)
+
+
+def _in_numpy(found: Any) -> np.ndarray[Any, Any]:
+    if isinstance(found, np.ndarray):
+        return cast("np.ndarray[Any, Any]", found)
+    try:
+        return found.numpy()  # 1.6 us where a view takes 20
+    except (AttributeError, RuntimeError, TypeError):  # of bfloat16, or no tensor
+        return view(found).numpy()
 
 
 def correction_number(value: Any) -> float:
@@ -213,8 +238,19 @@ def _dispatch_exact() -> Any:
     return dispatched(_OPERANDS, _compiled_reduction)
 
 
-def _compiled_reduction(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    """Return the program of a reduction, given its name, correction, whether axes are kept, and axes; or its result."""
+@cache
+def _dispatch_wide() -> Any:
+    """Return the dispatcher of variances whose squares, or whose sum of elements, float32 may not hold."""
+    return dispatched(_OPERANDS, partial(_compiled_reduction, wide=True))
+
+
+def _compiled_reduction(
+    arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int, *, wide: bool = False
+) -> Any:
+    """Return the program of a reduction, given its name, correction, whether axes are kept, and axes; or its result.
+
+    ``wide``: a variance is computed in float64.
+    """
     given = Given.of(_OPERANDS, arrays, out, takes=_TAKES if attributes[0] in _OF_INTEGERS else {})
     (name, correction, keepdims), dims = attributes[:3], attributes[3:]
     x = given.type(0)
@@ -241,9 +277,11 @@ def _compiled_reduction(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
     source = graph.add_input(x)
     if x.rank == 0:
         source, axes, keepdims = graph.add_view(ViewKind.RESHAPE, source, shape=(1,)), (0,), False
-    stated = given.result or wanted
+    stated = TensorType(shape, DType.F64) if wide else given.result or wanted
     reduction = _Reduction(graph=graph, source=source, axes=axes, keepdims=keepdims, out=stated, threads=threads)
     node = reduction.variance(correction, root=name == "std") if name in ("var", "std") else reduction.of(name)
+    if wide:
+        node = graph.add_pointwise(Input(0), node, out_dtype=wanted.dtype)
     state_result(graph, node, shape, given.result)
     return compile_graph(graph, threads=threads, name=name).program
 
@@ -301,7 +339,7 @@ class _Reduction:
         if enough or self.threads == 1:
             return add_statistics(self.graph, op, [self.source], threads=self.threads)
         shape = tuple(1 if axis in self.axes else dim for axis, dim in enumerate(self.source.type.shape))
-        center = TensorType(shape, wide_type(self.source.type.dtype))
+        center = TensorType(shape, wide_type(self.source.type.dtype, self.out.dtype))
         mean_ = add_reduction(
             self.graph,
             ReduceKind.MEAN,
