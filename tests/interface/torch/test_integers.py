@@ -264,3 +264,11 @@ def test_sums_that_may_pass_what_is_counted_are_refused() -> None:
 
     with pytest.raises(UnsupportedNode, match="may pass what is counted exactly"):
         capture(Line(), (torch.arange(2**15),))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32], ids=str)
+def test_narrow_integers_are_whole_already(dtype: torch.dtype) -> None:
+    module = Line(lambda x: (x.round(), x.floor(), x.ceil(), x.trunc(), x.sign()))
+    ends = torch.iinfo(dtype)
+    x = torch.tensor([ends.min, 0, 1, 3, ends.max], dtype=dtype)
+    check_capture(capture(module, (x,)), module, (x,), 0.0)

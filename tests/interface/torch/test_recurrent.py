@@ -136,3 +136,13 @@ def test_cells_are_those_of_torch(cell: type[nn.RNNCellBase]) -> None:
 
     module, inputs = Cell().eval(), (torch.randn(3, 5), torch.randn(3, 7), torch.randn(3, 7))
     check_capture(capture(module, inputs), module, inputs, 1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_no_sequence_leaves_states_of_none(kind: str) -> None:
+    made, options = KINDS[kind]
+    for first in (False, True):
+        module = Layers(made(4, 6, 2, batch_first=first, bidirectional=True, **options)).eval()
+        x = torch.empty((0, 3, 4) if first else (3, 0, 4))
+        check_capture(capture(module, (x,)), module, (x,), 0.0)

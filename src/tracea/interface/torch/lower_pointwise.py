@@ -75,6 +75,7 @@ X: Final = Input(0)
 Y: Final = Input(1)
 Z: Final = Input(2)
 SIGN: Final = select(X > 0.0, 1.0, select(X < 0.0, -1.0, 0.0))  # of NaN 0, as torch has it
+_HELD: Final = (DType.I32, DType.I8, DType.U8)  # each number of which f64 has: moved, it is what it was
 _LEAST_EXPONENT: Final = 2.0**-126  # the least normal number of f32
 _OF_RSQRT: Final = -0.5
 _SELU_ALPHA: Final = 1.6732632423543772848170429916717
@@ -98,7 +99,7 @@ def stepping(expr: Expr) -> Lowered:
 
     def lower(low: Lowering, x: Node, *_: Any) -> Node:
         if not x.type.dtype.is_float:
-            return low.pointwise(X, x)
+            return low.pointwise(X, x, exact=x.type.dtype in _HELD)
         return low.pointwise(as_stored(expr, x), x)
 
     return lower
@@ -106,7 +107,7 @@ def stepping(expr: Expr) -> Lowered:
 
 def sign(low: Lowering, x: Node) -> Node:
     """Lower 1 above 0 and -1 below it."""
-    return low.pointwise(as_stored(SIGN, x), x)
+    return low.pointwise(as_stored(SIGN, x), x, exact=x.type.dtype in _HELD)
 
 
 def named(name: str) -> Lowered:

@@ -96,10 +96,14 @@ def _recurrent(
         low.refuse(f"a dropout of {layout.dropout} between recurrent layers", "call module.eval() first")
     if not (x.type.is_static and all(state.type.is_static for state in states)):
         low.refuse("a recurrent layer over a symbolic axis", "make the axes static: dynamic=None")
+    steps, batch, _ = _sizes(x, layout)
+    if batch == 0:  # no sequence: none is made, and no state changes
+        ends = (batch, steps) if layout.batch_first else (steps, batch)
+        width = states[0].type.static_shape[2] * layout.directions
+        return low.reshape(x, (*ends, width)), *states
     if x.type.elements == 0:
         low.refuse(f"a recurrent layer over {x.type}", "leave out what has no elements")
     sequence = low.permute(x, (1, 0, 2)) if layout.batch_first else x
-    steps = sequence.type.static_shape[0]
     if steps * layout.layers * layout.directions > MOST_STEPS:
         low.refuse(
             f"a recurrent layer of {steps} steps, {layout.layers} layers and {layout.directions} directions",
@@ -117,6 +121,12 @@ def _recurrent(
         sequence = _sequence(low, runs)
     sequence = low.permute(sequence, (1, 0, 2)) if layout.batch_first else sequence  # as torch's lies
     return sequence, *(_stacked(low, [state[index] for state in last]) for index in range(len(states)))
+
+
+def _sizes(x: Node, layout: _Layout) -> tuple[int, int, int]:
+    """Return steps, batch and width."""
+    first, second, width = x.type.static_shape
+    return (second, first, width) if layout.batch_first else (first, second, width)
 
 
 def _run(low: Lowering, sequence: Node, state: State, weights: _Weights, step: _Step, *, reverse: bool) -> list[State]:
