@@ -317,3 +317,16 @@ def test_two_threads_give_what_one_gives(rng):
     assert_meaning(tracea.ops.rms_norm(x, eps=1e-6), row_op(RowKind.RMS_NORM, x, eps=1e-6), x)
     chain = tracea.ops.fuse(["gelu", "mul", "add"])
     torch.testing.assert_close(chain(x, x, x), torch.nn.functional.gelu(x) * x + x)
+
+
+def test_the_bias_of_a_product_is_taken_beta_times():
+    a, b, bias = torch.randn(5, 7), torch.randn(7, 6), torch.randn(6)
+    for beta in (0.5, -2, np.float32(3.0)):
+        expected = torch.addmm(bias, a, b, beta=float(beta), alpha=2.0)
+        torch.testing.assert_close(tracea.ops.gemm(a, b, bias=bias, alpha=2.0, beta=beta), expected)
+        weight = tracea.ops.prepack(b)
+        torch.testing.assert_close(tracea.ops.gemm(a, weight, bias=bias, alpha=2.0, beta=beta), expected)
+    unread = torch.full((6,), float("nan"))
+    torch.testing.assert_close(tracea.ops.gemm(a, b, bias=unread, beta=0), a @ b)
+    with pytest.raises(InvalidOp, match="beta"):
+        tracea.ops.gemm(a, b, bias=bias, beta="1")

@@ -189,9 +189,10 @@ def gemm(
     residual: Any = None,
     activation: str | None = None,
     alpha: float = 1.0,
+    beta: float = 1.0,
     out: Any = None,
 ) -> Any:
-    """Return ``activation(alpha · a @ b + bias) + residual``.
+    """Return ``activation(alpha · a @ b + beta · bias) + residual``; a beta of 0 leaves the bias unread, as in torch.
 
     Shapes: a is (…, m, k); b is (…, k, n) or a weight that :func:`prepack` made; leading axes broadcast; bias
     broadcasts to the result from the right, as does residual.
@@ -199,11 +200,15 @@ def gemm(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
     activation.
     """
+    if type(beta) is not float:
+        beta = number("beta", beta)
+    if beta == 0.0:
+        bias = None
     if type(b) is PrepackedWeight:
-        return b.multiply(a, bias=bias, residual=residual, activation=activation, alpha=alpha, out=out)
+        return b.multiply(a, bias=bias, residual=residual, activation=activation, alpha=alpha, beta=beta, out=out)
     if type(alpha) is not float:
         alpha = number("alpha", alpha)
-    return _dispatch_gemm()(a, b, bias, residual, out, activation, alpha, library_allowed())
+    return _dispatch_gemm()(a, b, bias, residual, out, activation, alpha, beta, library_allowed())
 
 
 def softmax(x: Any, dim: int = -1, *, out: Any = None) -> Any:
@@ -247,7 +252,7 @@ def _dispatch_gemm() -> Any:
 
 def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(_OF_GEMM, arrays, out)
-    activation, alpha, allowed = attributes
+    activation, alpha, beta, allowed = attributes
     given.check_floats(one_arithmetic=True)
     a, b, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
     if a.rank < 2 or b.rank < 2 or a.shape[-1] != b.shape[-2]:
@@ -269,7 +274,7 @@ def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
         batch=batch,
         a=a,
         b=b,
-        epilogue=Epilogue.of(alpha=alpha, bias=bias, activation=activation, residual=residual),
+        epilogue=Epilogue.of(alpha=alpha, beta=beta, bias=bias, activation=activation, residual=residual),
         out=given.result,
     )
     given.check_result(op)

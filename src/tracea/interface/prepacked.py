@@ -60,16 +60,17 @@ class PrepackedWeight:
         residual: Any = None,
         activation: str | None = None,
         alpha: float = 1.0,
+        beta: float = 1.0,
         out: Any = None,
     ) -> Any:
-        """Return ``activation(alpha · a @ weight + bias) + residual``; see ``tracea.ops.gemm``."""
+        """Return ``activation(alpha · a @ weight + beta · bias) + residual``; see ``tracea.ops.gemm``."""
         if self._dispatch is None:
             self._dispatch = dispatched(_OPERANDS, self._missed)
-        return self._dispatch(a, bias, residual, out, activation, number("alpha", alpha))
+        return self._dispatch(a, bias, residual, out, activation, number("alpha", alpha), beta)
 
     def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
         given = Given.of(_OPERANDS, arrays, out)
-        activation, alpha = attributes
+        activation, alpha, beta = attributes
         given.check_floats(one_arithmetic=True)
         a = given.type(0)
         if a.rank < 2 or a.shape[-1] != self.shape[0]:
@@ -90,6 +91,7 @@ class PrepackedWeight:
             b=self.type,
             epilogue=Epilogue.of(
                 alpha=alpha,
+                beta=beta,
                 bias=given.optional(1),
                 activation=activation,
                 residual=given.optional(2),

@@ -125,16 +125,17 @@ class Epilogue:
     def of(
         *,
         alpha: float = 1.0,
+        beta: float = 1.0,
         bias: TensorType | None = None,
         activation: str | None = None,
         residual: TensorType | None = None,
     ) -> Epilogue:
-        """Return ``activation(alpha * accumulator + bias) + residual``; operands in the order bias, residual."""
+        """Return ``activation(alpha * accumulator + beta * bias) + residual``; operands are bias, residual."""
         expr: Expr = Input(0) if alpha == 1.0 else Input(0) * alpha
         operands: list[TensorType] = []
         if bias is not None:
             operands.append(bias)
-            expr = expr + Input(len(operands))
+            expr = expr + (Input(len(operands)) if beta == 1.0 else Input(len(operands)) * beta)
         if activation is not None:
             expr = _activated(activation, expr)
         if residual is not None:
