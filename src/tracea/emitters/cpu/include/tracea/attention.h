@@ -312,7 +312,8 @@ protected:
             top[v] =
                 select(equal(peak[v], broadcast<V>(-infinity)), zero<V>(), peak[v]);  // of no key: -inf - -inf is NaN
             fade[v] = exp2_scaled_or_zero(sub(load<V>(state.peaks + lane), top[v]), factor, least);
-            total[v] = mul(load<V>(state.totals + lane), fade[v]);
+            store(state.totals + lane, mul(load<V>(state.totals + lane), fade[v]));
+            total[v] = zero<V>();
             moved = moved || any(not_equal(fade[v], broadcast<V>(T(1))));
             store(state.peaks + lane, peak[v]);
         });
@@ -333,7 +334,11 @@ protected:
                 total[v] = add(total[v], weight);
             });
         }
-        unroll<NV>([&](auto v) TRACEA_LAMBDA { store(state.totals + v * V::lanes, total[v]); });
+        // A block's weights are added up first: of equal ones, added to all before them, each would be rounded the same way.
+        unroll<NV>([&](auto v) TRACEA_LAMBDA {
+            constexpr int lane = v * V::lanes;
+            store(state.totals + lane, add(load<V>(state.totals + lane), total[v]));
+        });
     }
 };
 

@@ -54,8 +54,8 @@ protected:
         int64_t high;
         bool is_first;  // no key was seen before: the sums are not there yet
         alignas(64) float top[kAmxTile];
-        alignas(64) float total[kAmxTile];
-        alignas(64) float fade[kAmxTile];  // what the sums so far are worth
+        alignas(64) float total[kAmxTile];  // of this block's weights
+        alignas(64) float fade[kAmxTile];   // what the sums so far are worth
 
         TRACEA_INLINE float* scores_of(int64_t t) const { return scores + (t - low) * tile * tile; }
         TRACEA_INLINE bf16* weights_of(int64_t t) const { return weights + (t - low) * granule; }
@@ -189,7 +189,8 @@ protected:
             scoring.finish();
             if (weighs_one) {
                 unroll<vectors>([&](auto v) TRACEA_LAMBDA {
-                    store(state.totals + weighed.column + v * V::lanes, load<V>(weighed.total + v * V::lanes));
+                    float* total = state.totals + weighed.column + v * V::lanes;
+                    store(total, add(load<V>(total), load<V>(weighed.total + v * V::lanes)));
                 });
             }
             if (scores_one && scored.low < scored.high) settle(scored, state, products.work);
@@ -328,7 +329,9 @@ protected:
             const V fade = exp2_scaled_or_zero(sub(load<V>(peaks + lane), top), factor, least);
             store(panel.top + lane, top);
             store(panel.fade + lane, fade);
-            store(panel.total + lane, mul(load<V>(state.totals + panel.column + lane), fade));
+            float* total = state.totals + panel.column + lane;
+            store(total, mul(load<V>(total), fade));
+            store(panel.total + lane, zero<V>());
             store(peaks + lane, peak[v]);
         });
     }

@@ -100,6 +100,9 @@ private:
     using Several::log2_e;
     using Several::side;
     using Several::weigh;
+    // Rows of each stream that are summed before their sum is added to what is there: of equal ones, added to all before them, each would be rounded the
+    // same way.
+    static constexpr int64_t most_summed = 64;
 
     // What the weights of a part count for relative to the largest peak of all.
     static TRACEA_INLINE T share(const AttentionState<T>& state, int64_t part, int64_t rows, int64_t i, T top) {
@@ -210,7 +213,15 @@ private:
         constexpr int L = V::lanes;
         const auto left = [&](int v) TRACEA_LAMBDA { return Whole ? L : clamp(keys.width - x - v * L, 0, L); };
         V sum[Vectors];
-        unroll<Vectors>([&](auto v) TRACEA_LAMBDA { sum[v] = mul(load_partial<V>(sums + x + v * L, left(v)), fade); });
+        V worth = fade;
+        const auto begin = [&]() TRACEA_LAMBDA { unroll<Vectors>([&](auto v) TRACEA_LAMBDA { sum[v] = zero<V>(); }); };
+        const auto leave = [&]() TRACEA_LAMBDA {
+            unroll<Vectors>([&](auto v) TRACEA_LAMBDA {
+                T* to = sums + x + v * L;
+                store_partial(to, fma(load_partial<V>(to, left(v)), worth, sum[v]), left(v));
+            });
+            worth = broadcast<V>(T(1));
+        };
         const auto take = [&](const Value* value, T by) TRACEA_LAMBDA {
             const V weight = broadcast<V>(by);
             unroll<Vectors>([&](auto v) TRACEA_LAMBDA {
@@ -221,11 +232,19 @@ private:
         };
         const int64_t part = (high - low) / (side * L) * L;
         const Value* value = keys.values + low * keys.value_row + x;
-        for (int64_t j = 0; j < part; ++j)
-            unroll<side>([&](auto s)
-                             TRACEA_LAMBDA { take(value + (s * part + j) * keys.value_row, weights[s * part + j]); });
+        for (int64_t j = 0; j < part;) {
+            const int64_t end = part - j < most_summed ? part : j + most_summed;
+            begin();
+            for (; j < end; ++j)
+                unroll<side>([&](auto s) TRACEA_LAMBDA {
+                    take(value + (s * part + j) * keys.value_row, weights[s * part + j]);
+                });
+            leave();
+        }
+        if (side * part == high - low) return;
+        begin();
         for (int64_t j = side * part; j < high - low; ++j) take(value + j * keys.value_row, weights[j]);
-        unroll<Vectors>([&](auto v) TRACEA_LAMBDA { store_partial(sums + x + v * L, sum[v], left(v)); });
+        leave();
     }
 };
 

@@ -288,12 +288,8 @@ private:
         const auto take = [&](int64_t x, int64_t first_left, int64_t second_left) TRACEA_LAMBDA {
             const int64_t left[vectors] = {first_left, second_left};
             V sum[Rows][vectors];
-            unroll<Rows>([&](auto r) TRACEA_LAMBDA {
-                unroll<vectors>([&](auto v) TRACEA_LAMBDA {
-                    const T* before = sums + r * keys.width + x + v * L;
-                    sum[r][v] = r < group.rows ? mul(load_partial<V>(before, left[v]), fade[r]) : zero<V>();
-                });
-            });
+            unroll<Rows>([&](auto r)
+                             TRACEA_LAMBDA { unroll<vectors>([&](auto v) TRACEA_LAMBDA { sum[r][v] = zero<V>(); }); });
             for (int64_t tile = 0; tile < tiles.count; ++tile) {
                 const Value* value = keys.values + (tiles.first + tile * tiles.apart) * keys.value_row + x;
                 const int64_t end = tile * L + (tile + 1 < tiles.count ? L : tiles.last);
@@ -309,7 +305,8 @@ private:
             unroll<Rows>([&](auto r) TRACEA_LAMBDA {
                 if (r >= group.rows) return;
                 unroll<vectors>([&](auto v) TRACEA_LAMBDA {
-                    store_partial(sums + r * keys.width + x + v * L, sum[r][v], left[v]);
+                    T* to = sums + r * keys.width + x + v * L;
+                    store_partial(to, fma(load_partial<V>(to, left[v]), fade[r], sum[r][v]), left[v]);
                 });
             });
         };
