@@ -371,7 +371,7 @@ def _record(
         return
     record = TrialRecord(
         key=key,
-        schedule=schedule,
+        schedule=dict(schedule),
         outcome=outcome,
         seconds=0.0,
         sampler="final",

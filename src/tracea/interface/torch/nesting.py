@@ -9,6 +9,7 @@ import operator
 import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import torch
@@ -96,13 +97,17 @@ def builder_of(structure: Any) -> Builder | None:
     if any(each is None for each in builders):
         return None
     parts = cast("list[Builder]", builders)
-    keys = [*structure]
+    if kind is dict:
+        return partial(_build_dict, [*structure], parts)
+    return partial(_build_sequence, kind, parts)
 
-    def build(tensors: Sequence[torch.Tensor]) -> Any:
-        built = [part(tensors) for part in parts]
-        return dict(zip(keys, built, strict=True)) if kind is dict else kind(built)
 
-    return build
+def _build_dict(keys: list[Any], parts: Sequence[Builder], tensors: Sequence[torch.Tensor]) -> dict[Any, Any]:
+    return dict(zip(keys, [part(tensors) for part in parts], strict=True))
+
+
+def _build_sequence(kind: type[Any], parts: Sequence[Builder], tensors: Sequence[torch.Tensor]) -> Any:
+    return kind([part(tensors) for part in parts])
 
 
 def of_leaf(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:

@@ -60,7 +60,7 @@ class InputSpec:
     conjugated: tuple[bool, ...] | None = None
     limited: tuple[int, ...] = field(init=False)
     pairs: tuple[int, ...] = field(init=False)
-    take: Taker | None = field(init=False)
+    take: Taker | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Note which inputs' values each call looks at, and how the arguments are nested."""
@@ -163,7 +163,7 @@ class OutputSpec:
 
     tree: pytree.TreeSpec
     leaves: tuple[Leaf, ...]
-    build: Builder | None = field(init=False)
+    build: Builder | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Look once at how the results are nested."""
