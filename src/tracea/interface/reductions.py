@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final, cast
 
-import numpy as np
-
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
 from tracea.core.graph import Graph, Node
@@ -23,6 +21,7 @@ from tracea.interface.ranges import check_exact_numbers, is_exact
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import axis_number, read_whole
 from tracea.runtime.buffers import view
+from tracea.runtime.extension import all_finite
 
 __all__ = [
     "all",
@@ -151,20 +150,10 @@ def std(
 def _spread(x: Any, out: Any, *attributes: Any) -> Any:
     """Return a variance or its root, made in float64 where float32, in which it is made first, was left behind."""
     found = _dispatch()(x, out, *attributes)
-    made = _in_numpy(found)
     # No sum of squares of float16 leaves float32, and nothing is wider than float64.
-    if made.dtype in (np.float16, np.float64) or np.isfinite(made).all():
+    if all_finite(found) or view(found).dtype not in (DType.F32, DType.BF16):
         return found
     return _dispatch_wide()(x, found, *attributes)
-
-
-def _in_numpy(found: Any) -> np.ndarray[Any, Any]:
-    if isinstance(found, np.ndarray):
-        return cast("np.ndarray[Any, Any]", found)
-    try:
-        return found.numpy()  # 1.6 us where a view takes 20
-    except (AttributeError, RuntimeError, TypeError):  # of bfloat16, or no tensor
-        return view(found).numpy()
 
 
 def correction_number(value: Any) -> float:

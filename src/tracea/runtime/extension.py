@@ -31,12 +31,13 @@ from tracea.runtime.tracing import is_traced
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["MOST_RANGES", "Dispatcher", "dispatcher", "extension", "make_runner"]
+__all__ = ["MOST_RANGES", "Dispatcher", "all_finite", "dispatcher", "extension", "make_runner"]
 
 _SOURCES: Final = (
     "operand.cpp",
     "tensor_storage.cpp",
     "index_range.cpp",
+    "finite.cpp",
     "runner.cpp",
     "dispatcher.cpp",
     "extension.cpp",
@@ -88,6 +89,13 @@ def make_runner(program: Program) -> Any | None:
         tuple(_signature(type_) for type_ in program.outputs),
         tuple((each.input, each.least, each.count, each.ignored) for each in program.index_ranges),
     )
+
+
+def all_finite(array: Any) -> bool:
+    """Tell whether an array has neither infinities nor NaN."""
+    module = extension()
+    found = None if module is None else module.all_finite(array)
+    return bool(np.isfinite(view(array).numpy()).all()) if found is None else found
 
 
 class Dispatcher:

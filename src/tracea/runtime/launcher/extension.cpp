@@ -2,8 +2,10 @@
 //
 // Runner (runner.cpp)          runs one program on operands that fit it.
 // Dispatcher (dispatcher.cpp)  finds the program of a call's signature, and asks `miss` for it once.
+// all_finite (finite.cpp)      tells whether a result has to be made in a wider type.
 //
 // Whatever is unusual (another kind of array, an overlap, a wrong shape) is handed to Python code that explains it.
+#include "finite.h"
 #include "runner.h"
 
 using namespace tracea_extension;
@@ -35,6 +37,7 @@ PyObject* bind(PyObject*, PyObject* arguments) {
 
 PyMethodDef functions[] = {
     {"bind", bind, METH_VARARGS, "bind(run, threads, refresh, is_long, bfloat16, runner_of, run_slowly, raise_status, is_traced)"},
+    {"all_finite", all_finite, METH_O, "all_finite(array) -> bool, or None where the array is not read here"},
     {nullptr, nullptr, 0, nullptr},
 };
 
