@@ -69,8 +69,21 @@ def test_variance_does_not_cancel_far_from_zero(rng):
         for correction in (0, 1, 2.5):
             expected = x.double().var(dim, correction=correction)
             found = tracea.ops.var(x, dim, correction=correction)
-            assert torch.allclose(found.double(), expected, rtol=1e-4), (dim, correction)
-            assert torch.allclose(tracea.ops.std(x, dim, correction=correction), expected.sqrt().float(), rtol=1e-4)
+            assert torch.allclose(found.double(), expected, rtol=2e-6), (dim, correction)
+            assert torch.allclose(tracea.ops.std(x, dim, correction=correction), expected.sqrt().float(), rtol=2e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_equal_numbers_vary_by_nothing(threads, rng):
+    value = float(rng.uniform(0.01, 1000))
+    torch.set_num_threads(threads)
+    for shape, dim in (((4, 7), 1), ((7, 400), 0), ((300, 700), None), ((3, 5, 11), (0, 2))):
+        for dtype in (torch.float32, torch.float64):
+            same = torch.full(shape, value, dtype=dtype)
+            assert (tracea.ops.std(same, dim) < 1e-3 * torch.finfo(dtype).eps * value).all(), (shape, dtype)
+    huge = torch.tensor([[1e170, -1e170], [math.inf, 0.0], [math.nan, 1.0]], dtype=torch.float64)
+    assert tracea.ops.var(huge, 1).tolist()[0] == math.inf
+    assert tracea.ops.var(huge, 1)[1:].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -11,7 +11,8 @@ from typing import Any, Final, cast
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
 from tracea.core.graph import Graph, Node
-from tracea.core.op import ReduceKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.op import ReduceKind, StatisticsOp, ViewKind
+from tracea.core.ops.statistics import corrected_squares, squares_about_mean
 from tracea.core.tensor_type import Dim, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
@@ -314,12 +315,12 @@ class _Reduction:
             value = total / Constant(divisor)
             return Unary(UnaryFunction.SQRT, value) if root else value
 
-        away = Input(0) - Input(1)
+        statistics, squares = squares_about_mean(count)
         op = StatisticsOp(
             x=(self.source.type,),
             axes=self.axes,
-            statistics=(Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.SUM, away * away)),
-            expr=result(Input(2)),
+            statistics=statistics,
+            expr=result(squares),
             reduced=True,
             keepdims=self.keepdims,
             out=self.out,
@@ -338,14 +339,19 @@ class _Reduction:
             out=center,
             threads=self.threads,
         )
-        return add_reduction(
-            self.graph,
-            ReduceKind.SUM,
-            [self.source, mean_],
-            self.axes,
-            prologue=away * away,
-            epilogue=result(Input(0)),
-            keepdims=self.keepdims,
-            out=self.out,
-            threads=self.threads,
+        away = Input(0) - Input(1)
+        squared, rest = (
+            add_reduction(
+                self.graph,
+                ReduceKind.SUM,
+                [self.source, mean_],
+                self.axes,
+                prologue=each,
+                keepdims=self.keepdims,
+                out=TensorType(self.out.shape, center.dtype),
+                threads=self.threads,
+            )
+            for each in (away * away, away)
         )
+        expr = result(corrected_squares(Input(0), Input(1), count))
+        return self.graph.add_pointwise(expr, squared, rest, out_dtype=self.out.dtype)

@@ -9,14 +9,14 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tracea.core.expr import Expr
+from tracea.core.expr import Constant, Expr, Input, minimum, select
 from tracea.core.ops.base import Op, result_type
 from tracea.core.ops.rows import ReduceKind, check_prologue
 from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes, static
 from tracea.errors import InvalidOp, InvalidShape
 
-__all__ = ["Statistic", "StatisticsOp"]
+__all__ = ["Statistic", "StatisticsOp", "corrected_squares", "squares_about_mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,24 @@ class Statistic:
 
     kind: ReduceKind
     expr: Expr
+
+
+def corrected_squares(squares: Expr, rest: Expr, count: int) -> Expr:
+    """Return the sum of ``count`` squares about a mean, of squares and of sums about the mean as it is rounded.
+
+    A mean that is wrong by e adds count · e² (the corrected two-pass algorithm: Chan, Golub and LeVeque, "Algorithms
+    for Computing the Sample Variance", 1983).
+    """
+    added = rest * rest / Constant(float(max(count, 1)))
+    left = squares - minimum(added, squares)  # no less than none
+    return select(squares < Constant(math.inf), left, squares)  # of infinite ones the difference is no number
+
+
+def squares_about_mean(count: int) -> tuple[tuple[Statistic, ...], Expr]:
+    """Return statistics of one source over ``count`` elements, and of these the sum of squares about the mean."""
+    away = Input(0) - Input(1)
+    mean, squares = Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.SUM, away * away)
+    return (mean, squares, Statistic(ReduceKind.SUM, away)), corrected_squares(Input(2), Input(3), count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
 from tracea.core.op import CumulativeSumOp, Epilogue, ReduceKind, ReduceOp, Statistic, StatisticsOp
+from tracea.core.ops.statistics import squares_about_mean
 from tracea.core.tensor_type import TensorType, static
 from tracea.flow.channel_groups import add_group_scale, has_narrow_groups
 from tracea.interface.torch.lower_pointwise import batch_norm
@@ -41,12 +42,12 @@ def variance(*, root: bool) -> Callable[..., Node]:
         divisor = count - (1 if correction is None else correction)
         if divisor <= 0:
             low.refuse(f"the variance of {count} numbers with a correction of {correction}", "use more numbers")
-        value = Input(2) / Constant(float(divisor))
-        away = Input(0) - Input(1)
+        statistics, squares = squares_about_mean(count)
+        value = squares / Constant(float(divisor))
         op = StatisticsOp(
             x=(x.type,),
             axes=chosen,
-            statistics=(Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.SUM, away * away)),
+            statistics=statistics,
             expr=Unary(UnaryFunction.SQRT, value) if root else value,
             reduced=True,
             keepdims=keepdims,
