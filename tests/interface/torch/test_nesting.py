@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -19,6 +19,12 @@ from tracea.interface.torch import module as module_module
 from tracea.interface.torch.nesting import Leaf, builder_of, shapes_of, taker_of
 from tracea.interface.torch.specs import ByPlace
 from tracea.runtime.program import Program
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
 
 TYPES = (TensorType((2, 3), DType.F32), TensorType((4,), DType.I64))
 NESTED = ({"a": Leaf(0), "b": [Leaf(1), Leaf(None, None)]}, Leaf(None, 0.0), (Leaf(None, math.nan), Leaf(None, 1)))
@@ -78,6 +84,11 @@ def test_other_nestings_are_left_to_the_other_way() -> None:
     assert takes(({"b": named["b"], "a": named["a"]}, zero, pair)) is None
     assert takes((OrderedDict(named), zero, pair)) is None
     assert taker_of((OrderedDict(a=Leaf(0)),), TYPES) is None
+    taker, x = taker_of(Pair(Leaf(0), Leaf(None, 1)), TYPES), torch.ones(2, 3)
+    assert taker is not None
+    assert taker(Pair(x, 1), [])
+    assert not taker((x, 1), [])
+    assert not taker(Pair(x, 2), [])
 
 
 @pytest.mark.parametrize(
@@ -89,6 +100,7 @@ def test_other_nestings_are_left_to_the_other_way() -> None:
         [],
         {"y": Leaf(0), "x": ((Leaf(1), Leaf(0)), [Leaf(None, "text"), Leaf(None, None)], {})},
         (Leaf(2, is_pairs=True), Leaf(0)),
+        Pair(Leaf(1), [Pair(Leaf(0), Leaf(None, 2))]),
     ],
     ids=str,
 )

@@ -83,7 +83,7 @@ def index_add(low: Lowering, x: Node, axis: int, places: Node, source: Node, alp
     if not (x.type.is_static and source.type.is_static and x.type.dtype.is_float):
         low.refuse(f"rows of {source.type} added to {x.type}", "add floats, all extents known: dynamic=None")
     if 0 in x.type.static_shape or 0 in source.type.static_shape:
-        low.refuse(f"rows of {source.type} added to {x.type}", "leave out what has no elements")
+        return low.copy(x)  # which nothing is added to
     axis = axis % x.type.rank if x.type.rank else 0
     if x.type.rank == 0:
         low.refuse("rows added to one number", "give it an axis: x.reshape(1)")

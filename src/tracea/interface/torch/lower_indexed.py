@@ -126,7 +126,9 @@ def _as_of_one_axis(low: Lowering, x: Node, given: Sequence[tuple[int, Node]]) -
 def _selected(low: Lowering, x: Node, axis: int, places: Node) -> Node:
     if not (x.type.is_static and places.type.is_static):
         low.refuse(f"rows of {x.type} named by {places.type}", "make the axes of both static: dynamic=None")
-    if x.type.elements == 0 or places.type.elements == 0:
+    if places.type.elements == 0:
+        return low.nothing(x)
+    if x.type.elements == 0:
         low.refuse(f"rows of {x.type} named by {places.type}", "leave out what has no elements")
     extent = x.type.static_shape[axis]
     fixed = progression(low.constant_of(places), extent)

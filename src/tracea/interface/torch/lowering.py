@@ -152,8 +152,11 @@ class Lowering:
     def _check_integers(self, value: Expr, tensors: Sequence[Node], dtype: DType) -> None:
         """Refuse whole numbers that may be others than torch's: kernels compute them in f64, and do not wrap them."""
         if not self.integers.are_exact(value, tensors, dtype):
+            bound = {DType.I64: "2^53, up to which kernels are exact", DType.I32: "2^31"}.get(dtype)
             self.refuse(
-                f"arithmetic on {dtype.value} other than sums, products and choices that stay below 2^53 (i32: 2^31)",
+                f"arithmetic on {dtype.value}, which is taken of i64 and i32 alone"
+                if bound is None
+                else f"arithmetic on {dtype.value} that may leave {bound}",
                 "compute it before the call and give forward the result, or compute in i64 (x.long()) or in floats; "
                 "clamp floats before they become integers",
             )
@@ -206,7 +209,9 @@ class Lowering:
         return x.type.is_static and 0 in x.type.shape and 0 in self.shape
 
     def nothing(self, x: Node) -> Node:
-        """Append the current node's result without elements, as a view of x, which has none either."""
+        """Append the current node's result without elements, as a view of none of x's."""
+        if x.type.elements:
+            x = self.slice(x if x.type.rank else self.reshape(x, (1,)), 0, 0, 0)
         return self.reshape(self.cast(x, self.dtype), self.shape)
 
     # Views.

@@ -53,7 +53,7 @@ def shapes_of(argument: Any) -> Hashable:
     if isinstance(argument, torch.Tensor):
         return None if argument.is_nested else argument.shape  # which a nested one has not
     kind = cast("type[Any]", type(argument))
-    if kind is tuple or kind is list:
+    if kind is tuple or kind is list or _is_named(kind):
         return kind, *map(shapes_of, argument)
     if kind is dict:
         return kind, *argument, *map(shapes_of, argument.values())
@@ -63,8 +63,8 @@ def shapes_of(argument: Any) -> Hashable:
 def taker_of(structure: Any, types: Sequence[TensorType]) -> Taker | None:
     """Return what appends a call's tensors to a list and tells whether they are exactly what was compiled.
 
-    ``structure`` nests leaves as the arguments are nested. None where another nesting than of tuples, lists and dicts
-    is there, or a type that has more than a shape and strides.
+    ``structure`` nests leaves as the arguments are nested. None where another nesting than of tuples, named or not,
+    lists and dicts is there, or a type that has more than a shape and strides.
     """
     if isinstance(structure, Leaf):
         if structure.index is None:
@@ -74,7 +74,7 @@ def taker_of(structure: Any, types: Sequence[TensorType]) -> Taker | None:
             return None
         return _tensor_taker(*_as_torch(type_, is_pairs=structure.is_pairs))
     kind = cast("type[Any]", type(structure))
-    if kind not in _NESTINGS:
+    if kind not in _NESTINGS and not _is_named(kind):
         return None
     takers = [taker_of(part, types) for part in (structure.values() if kind is dict else structure)]
     if any(each is None for each in takers):
@@ -88,7 +88,7 @@ def builder_of(structure: Any) -> Builder | None:
     if isinstance(structure, Leaf):
         return _leaf_builder(structure)
     kind = cast("type[Any]", type(structure))
-    if kind not in _NESTINGS:
+    if kind not in _NESTINGS and not _is_named(kind):
         return None
     values = list(structure.values() if kind is dict else structure)
     if kind is tuple and len(values) > 1 and all(_is_tensor(each) for each in values):
@@ -99,14 +99,14 @@ def builder_of(structure: Any) -> Builder | None:
     parts = cast("list[Builder]", builders)
     if kind is dict:
         return partial(_build_dict, [*structure], parts)
-    return partial(_build_sequence, kind, parts)
+    return partial(_build_sequence, kind._make if _is_named(kind) else kind, parts)
 
 
 def _build_dict(keys: list[Any], parts: Sequence[Builder], tensors: Sequence[torch.Tensor]) -> dict[Any, Any]:
     return dict(zip(keys, [part(tensors) for part in parts], strict=True))
 
 
-def _build_sequence(kind: type[Any], parts: Sequence[Builder], tensors: Sequence[torch.Tensor]) -> Any:
+def _build_sequence(kind: Callable[[list[Any]], Any], parts: Sequence[Builder], tensors: Sequence[torch.Tensor]) -> Any:
     return kind([part(tensors) for part in parts])
 
 
@@ -115,6 +115,11 @@ def of_leaf(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
     if leaf.is_pairs and not tensor.numel():  # of any strides
         return tensor.new_empty(tensor.shape[:-1], dtype=tensor.dtype.to_complex())
     return torch.view_as_complex(tensor) if leaf.is_pairs else tensor
+
+
+def _is_named(kind: type[Any]) -> bool:
+    """Tell whether a type is a named tuple, made from its parts in order."""
+    return kind.__bases__ == (tuple,) and hasattr(kind, "_fields")
 
 
 def _as_torch(type_: TensorType, *, is_pairs: bool) -> tuple[tuple[Any, ...], torch.dtype, tuple[Any, ...] | None]:
