@@ -168,9 +168,7 @@ def test_a_program_computes_them_exactly_and_checks_what_it_is_given() -> None:
     ids=["product", "int32", "int8", "quotient", "rest", "power", "floats"],
 )
 def test_what_may_not_be_exact_is_refused_with_a_remedy(line: Callable[..., Any], dtype: torch.dtype) -> None:
-    with pytest.raises(
-        UnsupportedNode, match=r"arithmetic on i\d+ that may leave .*Remedy: compute it before the call"
-    ) as e:
+    with pytest.raises(UnsupportedNode, match=r"arithmetic on i\d+.*Remedy: compute it before the call") as e:
         capture(Line(line), torch.arange(4, dtype=dtype))
     assert "test_integers.py:" in e.value.location
 

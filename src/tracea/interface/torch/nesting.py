@@ -99,7 +99,7 @@ def builder_of(structure: Any) -> Builder | None:
     parts = cast("list[Builder]", builders)
     if kind is dict:
         return partial(_build_dict, [*structure], parts)
-    return partial(_build_sequence, kind._make if _is_named(kind) else kind, parts)
+    return partial(_build_sequence, cast("Any", kind)._make if _is_named(kind) else kind, parts)
 
 
 def _build_dict(keys: list[Any], parts: Sequence[Builder], tensors: Sequence[torch.Tensor]) -> dict[Any, Any]:
