@@ -327,6 +327,10 @@ def test_the_bias_of_a_product_is_taken_beta_times():
         weight = tracea.ops.prepack(b)
         torch.testing.assert_close(tracea.ops.gemm(a, weight, bias=bias, alpha=2.0, beta=beta), expected)
     unread = torch.full((6,), float("nan"))
-    torch.testing.assert_close(tracea.ops.gemm(a, b, bias=unread, beta=0), a @ b)
+    for weight in (b, tracea.ops.prepack(b)):
+        torch.testing.assert_close(tracea.ops.gemm(a, weight, bias=unread, beta=0), a @ b)
+    torch.testing.assert_close(tracea.ops.prepack(b).multiply(a, bias=unread, beta=-0.0), a @ b)
+    with pytest.raises(InvalidOp, match="beta"):
+        tracea.ops.prepack(b).multiply(a, bias=bias, beta=True)
     with pytest.raises(InvalidOp, match="beta"):
         tracea.ops.gemm(a, b, bias=bias, beta="1")

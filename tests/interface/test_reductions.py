@@ -81,6 +81,8 @@ def test_equal_numbers_vary_by_nothing(threads, rng):
         for dtype in (torch.float32, torch.float64):
             same = torch.full(shape, value, dtype=dtype)
             assert (tracea.ops.std(same, dim) < 1e-3 * torch.finfo(dtype).eps * value).all(), (shape, dtype)
+    far = (np.float32(1e22) + np.spacing(np.float32(1e22)) * rng.integers(-8, 9, (2, 100_000))).astype(np.float32)
+    np.testing.assert_allclose(tracea.ops.var(far, 1), far.astype(np.float64).var(1, ddof=1), rtol=1e-5)
     huge = torch.tensor([[1e170, -1e170], [math.inf, 0.0], [math.nan, 1.0]], dtype=torch.float64)
     assert tracea.ops.var(huge, 1).tolist()[0] == math.inf
     assert tracea.ops.var(huge, 1)[1:].isnan().all()

@@ -192,7 +192,7 @@ def gemm(
     beta: float = 1.0,
     out: Any = None,
 ) -> Any:
-    """Return ``activation(alpha · a @ b + beta · bias) + residual``; a beta of 0 leaves the bias unread, as in torch.
+    """Return ``activation(alpha · a @ b + beta · bias) + residual``; of a beta of 0 the bias is not looked at.
 
     Shapes: a is (…, m, k); b is (…, k, n) or a weight that :func:`prepack` made; leading axes broadcast; bias
     broadcasts to the result from the right, as does residual.
@@ -200,12 +200,12 @@ def gemm(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
     activation.
     """
+    if type(b) is PrepackedWeight:
+        return b.multiply(a, bias=bias, residual=residual, activation=activation, alpha=alpha, beta=beta, out=out)
     if type(beta) is not float:
         beta = number("beta", beta)
     if beta == 0.0:
         bias = None
-    if type(b) is PrepackedWeight:
-        return b.multiply(a, bias=bias, residual=residual, activation=activation, alpha=alpha, beta=beta, out=out)
     if type(alpha) is not float:
         alpha = number("alpha", alpha)
     return _dispatch_gemm()(a, b, bias, residual, out, activation, alpha, beta, library_allowed())

@@ -66,6 +66,10 @@ class PrepackedWeight:
         """Return ``activation(alpha · a @ weight + beta · bias) + residual``; see ``tracea.ops.gemm``."""
         if self._dispatch is None:
             self._dispatch = dispatched(_OPERANDS, self._missed)
+        if type(beta) is not float:
+            beta = number("beta", beta)
+        if beta == 0.0:
+            bias = None
         return self._dispatch(a, bias, residual, out, activation, number("alpha", alpha), beta)
 
     def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -156,6 +157,61 @@ def test_a_cache_of_many_layers_runs_natively(monkeypatch: pytest.MonkeyPatch) -
     for each in (cache, longer, cache):
         torch.testing.assert_close(fast(x, each), model(x, each))
         torch.testing.assert_close(fast(cache=each, x=x), model(x, each))
+
+
+@dataclass
+class Checked:
+    """A container that looks at its parts, as many do."""
+
+    x: torch.Tensor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.x, torch.Tensor):
+            raise TypeError("x must be a tensor")
+
+
+def test_containers_that_look_at_their_parts_hold_tensors_alone() -> None:
+    torch.export.register_dataclass(Checked)
+
+    class Doubled(nn.Module):
+        def forward(self, given: Checked) -> Any:
+            return [Checked(given.x * 2), {"x": given.x + 1}]
+
+    x = torch.randn(3)
+    fast = tracea.optimize(Doubled(), (Checked(x),), budget=None)
+    (doubled, more) = fast(Checked(x))
+    assert torch.equal(doubled.x, x * 2)
+    assert torch.equal(more["x"], x + 1)
+
+
+class Turned(tuple[Any, ...]):
+    """A tuple whose parts torch is told of from the last to the first."""
+
+    __slots__ = ()
+    _fields = ("a", "b")
+
+
+def test_a_tuple_that_is_registered_is_taken_apart_as_it_says() -> None:
+    pytree.register_pytree_node(
+        Turned,
+        lambda given: ([given[1], given[0]], None),
+        lambda parts, _: Turned(([*parts][1], [*parts][0])),
+        serialized_type_name="tests.Turned",
+        flatten_with_keys_fn=lambda given: (
+            [(pytree.SequenceKey(1), given[1]), (pytree.SequenceKey(0), given[0])],
+            None,
+        ),
+    )
+
+    class Difference(nn.Module):
+        def forward(self, given: Any) -> Any:
+            return Turned((given[0] - given[1], given[1]))
+
+    x = torch.randn(3)
+    fast = tracea.optimize(Difference(), (Turned((x, x * 3)),), budget=None)
+    found = fast(Turned((x, x * 3)))
+    torch.testing.assert_close(found[0], x - x * 3)
+    torch.testing.assert_close(found[1], x * 3)
 
 
 def test_values_of_a_call_find_their_program_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def corrected_squares(squares: Expr, rest: Expr, count: int) -> Expr:
     A mean that is wrong by e adds count · e² (the corrected two-pass algorithm: Chan, Golub and LeVeque, "Algorithms
     for Computing the Sample Variance", 1983).
     """
-    added = rest * rest / Constant(float(max(count, 1)))
+    added = rest * (rest / Constant(float(max(count, 1))))  # in this order no more than the squares, but for rounding
     left = squares - minimum(added, squares)  # no less than none
     return select(squares < Constant(math.inf), left, squares)  # of infinite ones the difference is no number
 

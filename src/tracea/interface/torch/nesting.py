@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tracea.core.tensor_type import StridedLayout, TensorType, static
 from tracea.interface.torch.types import torch_dtype_of
 
-__all__ = ["Builder", "Leaf", "Taker", "builder_of", "is_same", "of_leaf", "shapes_of", "taker_of"]
+__all__ = ["Builder", "Leaf", "Taker", "builder_of", "is_same", "nested", "of_leaf", "shapes_of", "taker_of"]
 
 Taker: TypeAlias = Callable[[Any, list[torch.Tensor]], bool]
 Builder: TypeAlias = Callable[[Sequence[torch.Tensor]], Any]
@@ -58,6 +60,25 @@ def shapes_of(argument: Any) -> Hashable:
     if kind is dict:
         return kind, *argument, *map(shapes_of, argument.values())
     return (kind, argument) if kind in _PLAIN else kind
+
+
+def nested(tree: pytree.TreeSpec, leaves: Sequence[Leaf]) -> Any:
+    """Return leaves nested as a tree says, of tuples, named or not, lists and dicts; None in place of all else.
+
+    What else there is is made by code of the user's, which may look at its parts.
+    """
+    return _nested(tree, iter(leaves))
+
+
+def _nested(tree: pytree.TreeSpec, leaves: Iterator[Leaf]) -> Any:
+    if tree.is_leaf():
+        return next(leaves)
+    parts = [_nested(each, leaves) for each in tree.children()]
+    if tree.type is dict:
+        return dict(zip(tree.context, parts, strict=True))
+    if tree.type in _NESTINGS:
+        return parts if tree.type is list else tuple(parts)
+    return tree.context._make(parts) if tree.type is namedtuple else None  # which no code of the user's takes apart
 
 
 def taker_of(structure: Any, types: Sequence[TensorType]) -> Taker | None:

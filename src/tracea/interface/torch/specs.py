@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidStride
-from tracea.interface.torch.nesting import Builder, Leaf, Taker, builder_of, is_same, of_leaf, taker_of
+from tracea.interface.torch.nesting import Builder, Leaf, Taker, builder_of, is_same, nested, of_leaf, taker_of
 from tracea.interface.torch.types import as_pairs
 
 __all__ = ["ByPlace", "InputSpec", "OutputSpec", "Place", "check_facts"]
@@ -70,7 +70,7 @@ class InputSpec:
         object.__setattr__(self, "limited", limited)
         pairs = tuple(leaf.index for leaf in self.leaves if leaf.index is not None and leaf.is_pairs)
         object.__setattr__(self, "pairs", pairs)
-        args, kwargs = cast("tuple[Any, Any]", pytree.tree_unflatten(list(self.leaves), self.tree))
+        args, kwargs = nested(self.tree, self.leaves)
         asks = any(each is not None for each in (self.gradients, self.strides, self.places, self.conjugated))
         object.__setattr__(self, "take", None if kwargs or asks else taker_of(args, self.types))
 
@@ -167,7 +167,7 @@ class OutputSpec:
 
     def __post_init__(self) -> None:
         """Look once at how the results are nested."""
-        object.__setattr__(self, "build", builder_of(pytree.tree_unflatten(list(self.leaves), self.tree)))
+        object.__setattr__(self, "build", builder_of(nested(self.tree, self.leaves)))
 
     def unflatten(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Return the results of a run nested as the module returns them."""
