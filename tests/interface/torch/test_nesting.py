@@ -195,7 +195,7 @@ def test_a_tuple_that_is_registered_is_taken_apart_as_it_says() -> None:
     pytree.register_pytree_node(
         Turned,
         lambda given: ([given[1], given[0]], None),
-        lambda parts, _: Turned(([*parts][1], [*parts][0])),
+        lambda parts, _: Turned(reversed([*parts])),
         serialized_type_name="tests.Turned",
         flatten_with_keys_fn=lambda given: (
             [(pytree.SequenceKey(1), given[1]), (pytree.SequenceKey(0), given[0])],
