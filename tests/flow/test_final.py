@@ -224,12 +224,17 @@ def test_a_final_that_is_killed_while_it_is_written_is_none(monkeypatch: pytest.
     assert final.has_final(op, 1)
 
 
-def test_trials_that_no_final_knew_get_one_though_there_was_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    op = GemmOp.of(m=34, n=38, k=27)
+def tied_in_a_final(op: GemmOp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search two schedules, and hold a final in which they tie."""
     schedules = searched(op, [2.0, 2.1])
     monkeypatch.setattr(final, "_ranked", Races(dict.fromkeys(schedules, 2.0)))
     run_final(op, TARGET, constants=(), threads=1, seed=1)
     assert final.has_final(op, 1)
+
+
+def test_trials_that_no_final_knew_get_one_though_there_was_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=34, n=38, k=27)
+    tied_in_a_final(op, monkeypatch)
     more = searched(op, [2.0, 2.1, 1.0])  # and Ctrl-C in the final
     assert not final.has_final(op, 1)
     monkeypatch.setattr(final, "_ranked", Races({**dict.fromkeys(more, 2.0), more[2]: 1.0}))
@@ -243,10 +248,7 @@ def test_trials_that_no_final_knew_get_one_though_there_was_one_before(monkeypat
 @pytest.mark.skipif(not final.rivals(GemmOp.of(m=8, n=8, k=8), TARGET), reason="no library is installed")
 def test_another_version_of_a_library_gets_a_final(monkeypatch: pytest.MonkeyPatch) -> None:
     op = GemmOp.of(m=35, n=38, k=27)
-    schedules = searched(op, [2.0, 2.1])
-    monkeypatch.setattr(final, "_ranked", Races(dict.fromkeys(schedules, 2.0)))
-    run_final(op, TARGET, constants=(), threads=1, seed=1)
-    assert final.has_final(op, 1)
+    tied_in_a_final(op, monkeypatch)
     assert set(history.known_variants(op, 1)) == {VARIANT, "library.gemm"}
     monkeypatch.setattr(history, "torch_version", lambda: "another")
     assert set(history.known_variants(op, 1)) == {VARIANT}

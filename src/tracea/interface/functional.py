@@ -52,7 +52,7 @@ from tracea.interface.normalizations import (
 from tracea.interface.operands import Given, check_same_dtype, dispatched, inner_remedy, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, avg_pool2d, max_pool2d
-from tracea.interface.prepacked import PrepackedWeight, prepack
+from tracea.interface.prepacked import PrepackedWeight, prepack, scaled_bias
 from tracea.interface.reduction_gradients import (
     amax_backward,
     amin_backward,
@@ -202,10 +202,7 @@ def gemm(
     """
     if type(b) is PrepackedWeight:
         return b.multiply(a, bias=bias, residual=residual, activation=activation, alpha=alpha, beta=beta, out=out)
-    if type(beta) is not float:
-        beta = number("beta", beta)
-    if beta == 0.0:
-        bias = None
+    beta, bias = scaled_bias(beta, bias)
     if type(alpha) is not float:
         alpha = number("alpha", alpha)
     return _dispatch_gemm()(a, b, bias, residual, out, activation, alpha, beta, library_allowed())

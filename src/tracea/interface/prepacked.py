@@ -17,7 +17,7 @@ from tracea.flow.compile import compile_node
 from tracea.interface.operands import Given, check_same_dtype, dispatched, number
 from tracea.runtime.buffers import ArrayKind, ArrayView
 
-__all__ = ["PrepackedWeight", "prepack"]
+__all__ = ["PrepackedWeight", "prepack", "scaled_bias"]
 
 _OPERANDS: Final = ("a", "bias", "residual")
 
@@ -66,10 +66,7 @@ class PrepackedWeight:
         """Return ``activation(alpha · a @ weight + beta · bias) + residual``; see ``tracea.ops.gemm``."""
         if self._dispatch is None:
             self._dispatch = dispatched(_OPERANDS, self._missed)
-        if type(beta) is not float:
-            beta = number("beta", beta)
-        if beta == 0.0:
-            bias = None
+        beta, bias = scaled_bias(beta, bias)
         return self._dispatch(a, bias, residual, out, activation, number("alpha", alpha), beta)
 
     def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
@@ -104,6 +101,16 @@ class PrepackedWeight:
         )
         given.check_result(op)
         return compile_node(op, {1: self.values}, threads=threads, library=False).program
+
+
+def scaled_bias(beta: Any, bias: Any) -> tuple[float, Any]:
+    """Return beta as a number, and the bias that it scales: none where it is 0.
+
+    Raises: InvalidOp: beta is no number.
+    """
+    if type(beta) is not float:
+        beta = number("beta", beta)
+    return beta, bias if beta != 0.0 else None
 
 
 def _remedy(a: tuple[Dim, ...], weight: tuple[int, ...]) -> str:

@@ -95,7 +95,7 @@ def taker_of(structure: Any, types: Sequence[TensorType]) -> Taker | None:
             return None
         return _tensor_taker(*_as_torch(type_, is_pairs=structure.is_pairs))
     kind = cast("type[Any]", type(structure))
-    if kind not in _NESTINGS and not _is_named(kind):
+    if not _is_nesting(kind):
         return None
     takers = [taker_of(part, types) for part in (structure.values() if kind is dict else structure)]
     if any(each is None for each in takers):
@@ -109,7 +109,7 @@ def builder_of(structure: Any) -> Builder | None:
     if isinstance(structure, Leaf):
         return _leaf_builder(structure)
     kind = cast("type[Any]", type(structure))
-    if kind not in _NESTINGS and not _is_named(kind):
+    if not _is_nesting(kind):
         return None
     values = list(structure.values() if kind is dict else structure)
     if kind is tuple and len(values) > 1 and all(_is_tensor(each) for each in values):
@@ -136,6 +136,10 @@ def of_leaf(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
     if leaf.is_pairs and not tensor.numel():  # of any strides
         return tensor.new_empty(tensor.shape[:-1], dtype=tensor.dtype.to_complex())
     return torch.view_as_complex(tensor) if leaf.is_pairs else tensor
+
+
+def _is_nesting(kind: type[Any]) -> bool:
+    return kind in _NESTINGS or _is_named(kind)
 
 
 def _is_named(kind: type[Any]) -> bool:
